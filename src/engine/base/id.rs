@@ -1,0 +1,100 @@
+//! Names of things: clients and segments are 128-bit ids, objects are named by byte strings.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The longest object key that is accepted, bytes. Upstream has no limit; SGLang's keys are under 200 bytes.
+pub const KEY_BYTES_MAX: usize = 1 << 20;
+
+macro_rules! uuid {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub u64, pub u64);
+
+        impl fmt::Display for $name {
+            /// Upstream's text form: the two halves in decimal, joined by `-`.
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}-{}", self.0, self.1)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseIdError;
+            fn from_str(text: &str) -> Result<Self, ParseIdError> {
+                let (a, b) = text.split_once('-').ok_or(ParseIdError)?;
+                Ok($name(a.parse().map_err(|_| ParseIdError)?, b.parse().map_err(|_| ParseIdError)?))
+            }
+        }
+    };
+}
+
+uuid! {
+    /// A client process, as it names itself to the master.
+    ClientId
+}
+uuid! {
+    /// A mounted stretch of memory.
+    SegmentId
+}
+
+/// The text is not two decimal numbers joined by `-`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an id is two decimal numbers joined by '-'")]
+pub struct ParseIdError;
+
+/// An object's key: any bytes, though in practice text.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey(pub Box<[u8]>);
+
+impl ObjectKey {
+    /// The key's bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<&str> for ObjectKey {
+    fn from(text: &str) -> ObjectKey {
+        ObjectKey(text.as_bytes().into())
+    }
+}
+
+impl From<&[u8]> for ObjectKey {
+    fn from(bytes: &[u8]) -> ObjectKey {
+        ObjectKey(bytes.into())
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.0))
+    }
+}
+
+impl fmt::Debug for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", String::from_utf8_lossy(&self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_reads_back_from_its_text() {
+        let id = ClientId(7, u64::MAX);
+        assert_eq!(id.to_string(), "7-18446744073709551615");
+        assert_eq!(id.to_string().parse(), Ok(id));
+        for bad in ["", "7", "7-", "-7", "7-x", "7-8-9", "18446744073709551616-0"] {
+            assert_eq!(bad.parse::<ClientId>(), Err(ParseIdError), "{bad}");
+        }
+    }
+}

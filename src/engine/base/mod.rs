@@ -1,0 +1,13 @@
+//! Words of the domain: sizes, ids, times, error numbers, addresses. No I/O, no async, no clock.
+
+pub mod addr;
+pub mod code;
+pub mod id;
+pub mod size;
+pub mod time;
+
+pub use addr::HostPort;
+pub use code::ErrorCode;
+pub use id::{ClientId, ObjectKey, SegmentId};
+pub use size::ByteSize;
+pub use time::{Mono, Unix};

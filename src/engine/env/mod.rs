@@ -1,0 +1,72 @@
+//! Where time, sockets, wall clock and randomness come from. The shells (servers, clients, benches) take an `Env`;
+//! the cores take none, they take `now`.
+//!
+//! Nothing else in the engine reads a clock or opens a control-plane socket (`.clippy.toml` refuses it). The transfer engine's
+//! data plane is the one exception: see `transfer::tcp`.
+
+mod real;
+
+use std::future::Future;
+use std::io;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::engine::base::{HostPort, Mono, Unix};
+
+pub use real::RealEnv;
+
+/// Where a shell gets sockets, time and randomness from. Cheap to clone.
+pub trait Env: Clone + Send + Sync + 'static {
+    /// The network.
+    type Net: Net;
+    /// The network.
+    fn net(&self) -> &Self::Net;
+    /// Monotonic time.
+    fn now(&self) -> Mono;
+    /// Wall-clock time, only for what people and other programs read.
+    fn unix(&self) -> Unix;
+    /// Wait for `duration`.
+    fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send;
+    /// A random number.
+    fn rng(&self) -> u64;
+}
+
+/// Stream sockets.
+pub trait Net: Clone + Send + Sync + 'static {
+    /// A connected stream.
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+    /// A bound listener.
+    type Listener: Listener<Stream = Self::Stream>;
+    /// Connect to `to`.
+    fn connect(&self, to: &HostPort) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+    /// Bind `at`; port 0 takes a free one.
+    fn listen(&self, at: &HostPort) -> impl Future<Output = io::Result<Self::Listener>> + Send;
+}
+
+/// A bound listener.
+pub trait Listener: Send + 'static {
+    /// What `accept` gives.
+    type Stream;
+    /// The next connection and the peer's address, as text.
+    fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Stream, String)>> + Send;
+    /// The port that was bound.
+    fn port(&self) -> u16;
+}
+
+/// `work` did not finish within its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no answer within {0:?}")]
+pub struct Elapsed(pub Duration);
+
+/// Run `work`, but no longer than `limit`.
+///
+/// # Errors
+/// [`Elapsed`] when the time is up; `work` is dropped then.
+pub async fn deadline<E: Env, T>(env: &E, limit: Duration, work: impl Future<Output = T>) -> Result<T, Elapsed> {
+    tokio::select! {
+        biased;
+        done = work => Ok(done),
+        () = env.sleep(limit) => Err(Elapsed(limit)),
+    }
+}

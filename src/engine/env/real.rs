@@ -1,0 +1,126 @@
+//! The real world: tokio's sockets and timers, the system's clocks and entropy.
+#![expect(clippy::disallowed_methods, reason = "this is the one place that these calls belong in")]
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::net::{TcpListener, TcpStream, lookup_host};
+
+use crate::engine::base::{HostPort, Mono, Unix};
+use crate::engine::env::{Env, Listener, Net};
+
+/// The operating system's time, sockets and randomness.
+#[derive(Clone, Default)]
+pub struct RealEnv {
+    net: RealNet,
+    rng: Arc<Rng>,
+}
+
+impl RealEnv {
+    /// The one there is.
+    pub fn new() -> RealEnv {
+        RealEnv::default()
+    }
+}
+
+impl Env for RealEnv {
+    type Net = RealNet;
+
+    fn net(&self) -> &RealNet {
+        &self.net
+    }
+
+    fn now(&self) -> Mono {
+        static ORIGIN: OnceLock<Instant> = OnceLock::new();
+        // One second past zero, so that "a little before the start" exists.
+        Mono(1_000_000_000) + ORIGIN.get_or_init(Instant::now).elapsed()
+    }
+
+    fn unix(&self) -> Unix {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Unix(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    async fn sleep(&self, duration: Duration) {
+        tokio::time::sleep(duration).await;
+    }
+
+    fn rng(&self) -> u64 {
+        self.rng.next()
+    }
+}
+
+/// SplitMix64 over a counter, from a seed that the standard library draws from the system.
+struct Rng(AtomicU64);
+
+impl Default for Rng {
+    fn default() -> Rng {
+        Rng(AtomicU64::new(RandomState::new().build_hasher().finish()))
+    }
+}
+
+impl Rng {
+    fn next(&self) -> u64 {
+        const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut z = self.0.fetch_add(GAMMA, Ordering::Relaxed).wrapping_add(GAMMA);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+/// TCP.
+#[derive(Clone, Default)]
+pub struct RealNet;
+
+impl Net for RealNet {
+    type Stream = TcpStream;
+    type Listener = RealListener;
+
+    async fn connect(&self, to: &HostPort) -> io::Result<TcpStream> {
+        let stream = TcpStream::connect((to.host.as_str(), to.port)).await?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
+    async fn listen(&self, at: &HostPort) -> io::Result<RealListener> {
+        let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "the name has no address");
+        for address in lookup_host((at.host.as_str(), at.port)).await? {
+            match TcpListener::bind(address).await {
+                Ok(listener) => return Ok(RealListener { port: listener.local_addr()?.port(), listener }),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+}
+
+/// A bound TCP listener.
+pub struct RealListener {
+    listener: TcpListener,
+    port: u16,
+}
+
+impl RealListener {
+    /// The tokio listener, for servers that are built on one.
+    pub fn into_inner(self) -> TcpListener {
+        self.listener
+    }
+}
+
+impl Listener for RealListener {
+    type Stream = TcpStream;
+
+    async fn accept(&mut self) -> io::Result<(TcpStream, String)> {
+        let (stream, peer) = self.listener.accept().await?;
+        stream.set_nodelay(true)?;
+        Ok((stream, peer.to_string()))
+    }
+
+    fn port(&self) -> u16 {
+        self.port
+    }
+}

@@ -1,0 +1,5 @@
+//! Everything below the command line; usable as a library. Never prints, never exits.
+
+pub mod base;
+pub mod env;
+pub mod wire;
