@@ -2,4 +2,5 @@
 
 pub mod base;
 pub mod env;
+pub mod metadata;
 pub mod wire;

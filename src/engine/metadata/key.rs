@@ -1,0 +1,86 @@
+//! Names of the records in the metadata service, and how a key is written in a URL.
+//!
+//! Facts from Mooncake 0.3.13 (and 0.3.6, which knows no cluster id): `mooncake/`, then the cluster id and a `/` when one is set,
+//! then `ram/<segment>` or `rpc_meta/<server>`. A segment name that contains `/` stands without the `ram/`.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// What libcurl's `curl_easy_escape` leaves as it is: letters, digits and `-._~`.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// The names of one cluster's records.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct KeySpace {
+    prefix: String,
+}
+
+impl Default for KeySpace {
+    fn default() -> KeySpace {
+        KeySpace::new(None)
+    }
+}
+
+impl KeySpace {
+    /// The key space of `cluster_id`, the value of `MC_METADATA_CLUSTER_ID`; none, or an empty one, is the plain `mooncake/`.
+    pub fn new(cluster_id: Option<&str>) -> KeySpace {
+        let mut prefix = String::from("mooncake/");
+        if let Some(id) = cluster_id.filter(|id| !id.is_empty()) {
+            prefix.push_str(id);
+            if !id.ends_with('/') {
+                prefix.push('/');
+            }
+        }
+        KeySpace { prefix }
+    }
+
+    /// Key of the segment descriptor of `segment`.
+    pub fn ram_key(&self, segment: &str) -> String {
+        if segment.contains('/') {
+            format!("{}{segment}", self.prefix)
+        } else {
+            format!("{}ram/{segment}", self.prefix)
+        }
+    }
+
+    /// Key of the record that says where `server`'s handshake port is.
+    pub fn rpc_meta_key(&self, server: &str) -> String {
+        format!("{}rpc_meta/{server}", self.prefix)
+    }
+}
+
+/// `key` as it stands in a URL: everything outside `A-Za-z0-9-._~` as `%XX` in upper case, exactly as libcurl does it.
+/// Upstream's embedded server compares the escaped text, so any other spelling would be another key there.
+pub fn escape(key: &str) -> String {
+    utf8_percent_encode(key, ESCAPED).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_those_that_a_real_engine_asks_for() {
+        let plain = KeySpace::default();
+        assert_eq!(plain.ram_key("tgt:12345"), "mooncake/ram/tgt:12345");
+        assert_eq!(plain.rpc_meta_key("tgt:12345"), "mooncake/rpc_meta/tgt:12345");
+        assert_eq!(escape(&plain.ram_key("tgt:12345")), "mooncake%2Fram%2Ftgt%3A12345");
+    }
+
+    #[test]
+    fn a_cluster_id_is_a_folder_of_its_own() {
+        assert_eq!(KeySpace::new(Some("blue")).ram_key("a"), "mooncake/blue/ram/a");
+        assert_eq!(KeySpace::new(Some("blue/")).rpc_meta_key("a"), "mooncake/blue/rpc_meta/a");
+        assert_eq!(KeySpace::new(Some("")), KeySpace::default());
+    }
+
+    #[test]
+    fn a_segment_name_with_a_slash_stands_without_the_ram_folder() {
+        assert_eq!(KeySpace::default().ram_key("nvmeof/x"), "mooncake/nvmeof/x");
+    }
+
+    #[test]
+    fn escaping_leaves_only_unreserved_characters() {
+        assert_eq!(escape("aZ09-._~"), "aZ09-._~");
+        assert_eq!(escape("[::1]:5 +é"), "%5B%3A%3A1%5D%3A5%20%2B%C3%A9");
+    }
+}

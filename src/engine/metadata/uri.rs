@@ -1,0 +1,92 @@
+//! The metadata connection string: where segment descriptors are exchanged.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// How engines find each other's segments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MetadataUri {
+    /// No service: peers exchange descriptors over their handshake ports.
+    P2p,
+    /// An HTTP metadata service; the whole URL, to which `?key=` is appended.
+    Http(String),
+}
+
+/// Why a text is no connection string that this build supports.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "'{text}' is not a metadata server this program can use ({what}); supported are P2PHANDSHAKE and http(s)://HOST:PORT/metadata"
+)]
+pub struct ParseMetadataUriError {
+    text: String,
+    what: &'static str,
+}
+
+impl FromStr for MetadataUri {
+    type Err = ParseMetadataUriError;
+
+    fn from_str(text: &str) -> Result<MetadataUri, ParseMetadataUriError> {
+        let bad = |what| ParseMetadataUriError { text: text.to_owned(), what };
+        if text == "P2PHANDSHAKE" {
+            return Ok(MetadataUri::P2p);
+        }
+        let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+        match scheme {
+            Some("http" | "https") => {
+                let url = reqwest::Url::parse(text).map_err(|_| bad("not a URL"))?;
+                if url.host_str().is_none_or(str::is_empty) {
+                    return Err(bad("the host is missing"));
+                }
+                if url.query().is_some() || url.fragment().is_some() {
+                    return Err(bad("the URL must end before '?' and '#'"));
+                }
+                Ok(MetadataUri::Http(text.to_owned()))
+            }
+            Some("etcd") => Err(bad("etcd is not supported yet")),
+            Some("redis") => Err(bad("redis is not supported yet")),
+            Some(_) => Err(bad("unknown scheme")),
+            None if text.is_empty() => Err(bad("it is empty")),
+            None if text.eq_ignore_ascii_case("P2PHANDSHAKE") => Err(bad("upper case is required")),
+            // Upstream takes a text without a scheme as an etcd address.
+            None => Err(bad("without a scheme it means etcd, which is not supported yet")),
+        }
+    }
+}
+
+impl fmt::Display for MetadataUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MetadataUri::P2p => f.write_str("P2PHANDSHAKE"),
+            MetadataUri::Http(url) => f.write_str(url),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_supported_forms_are_read_and_printed_as_they_were() {
+        for text in ["P2PHANDSHAKE", "http://127.0.0.1:8080/metadata", "https://[::1]:8443/metadata"] {
+            assert_eq!(text.parse::<MetadataUri>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_not_supported_is_refused_with_what_is() {
+        for (text, what) in [
+            ("etcd://a:2379", "etcd is not"),
+            ("10.0.0.1:2379", "means etcd"),
+            ("redis://a:1", "redis is not"),
+            ("ftp://a", "unknown scheme"),
+            ("p2phandshake", "upper case"),
+            ("", "empty"),
+            ("http://", "not a URL"),
+            ("http://a/metadata?x=1", "before '?'"),
+        ] {
+            let error = text.parse::<MetadataUri>().expect_err(text).to_string();
+            assert!(error.contains(what) && error.contains("P2PHANDSHAKE"), "{text}: {error}");
+        }
+    }
+}
