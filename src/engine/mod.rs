@@ -2,5 +2,6 @@
 
 pub mod base;
 pub mod env;
+pub mod master;
 pub mod metadata;
 pub mod wire;

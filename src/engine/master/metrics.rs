@@ -1,0 +1,573 @@
+//! The master's figures: plain numbers that the state increments while it is held, and their Prometheus text.
+//!
+//! Names and types are upstream's of 0.3.13 (capture of a real master; `fixtures/http/master-metrics-families.txt`), so that its
+//! dashboard works. Families of parts that are not here yet (disk, promotion, oplog) are printed with their value of a master
+//! that does not use them, 0. Ours beyond that begin with `mcctl_`.
+//!
+//! To add a counter: a field, and a line in [`exposition`].
+
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+/// Calls of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallCount {
+    /// Calls received.
+    pub requests: u64,
+    /// Of those, the ones answered with an error.
+    pub failures: u64,
+}
+
+impl CallCount {
+    /// Count one call and how it ended.
+    pub fn add(&mut self, succeeded: bool) {
+        self.requests += 1;
+        self.failures += u64::from(!succeeded);
+    }
+}
+
+/// Batch calls of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BatchCount {
+    /// Calls received.
+    pub requests: u64,
+    /// Calls of which every item failed.
+    pub failures: u64,
+    /// Calls of which some items failed.
+    pub partial_successes: u64,
+    /// Items in them.
+    pub items: u64,
+    /// Items that failed.
+    pub failed_items: u64,
+}
+
+impl BatchCount {
+    /// Count one call of `items` items of which `failed` failed. A call without items is a success.
+    pub fn add(&mut self, items: usize, failed: usize) {
+        self.requests += 1;
+        self.items += items as u64;
+        self.failed_items += failed as u64;
+        if failed > 0 {
+            let all = failed >= items;
+            self.failures += u64::from(all);
+            self.partial_successes += u64::from(!all);
+        }
+    }
+}
+
+/// A histogram with fixed upper bounds; the last bucket has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Histogram<const BUCKETS: usize> {
+    bounds: &'static [u64],
+    buckets: [u64; BUCKETS],
+    sum: u64,
+    max: u64,
+}
+
+impl<const BUCKETS: usize> Histogram<BUCKETS> {
+    /// Empty; `bounds` ascend and are one fewer than the buckets.
+    const fn new(bounds: &'static [u64]) -> Self {
+        assert!(bounds.len() + 1 == BUCKETS, "one bucket more than bounds");
+        Histogram { bounds, buckets: [0; BUCKETS], sum: 0, max: 0 }
+    }
+
+    /// Count `value`.
+    pub fn record(&mut self, value: u64) {
+        let bucket = self.bounds.iter().position(|bound| value <= *bound).unwrap_or(BUCKETS - 1);
+        self.buckets[bucket] += 1;
+        self.sum = self.sum.saturating_add(value);
+        self.max = self.max.max(value);
+    }
+
+    /// How many values were recorded.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// How many values were above `bound`, which is one of the bounds.
+    pub fn count_above(&self, bound: u64) -> u64 {
+        self.bounds
+            .iter()
+            .zip(&self.buckets)
+            .fold(self.count(), |rest, (b, n)| if *b <= bound { rest - n } else { rest })
+    }
+
+    /// The largest value so far.
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+}
+
+/// Everything that only grows. Behind the state's lock, so plain numbers; copied out as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counters {
+    /// `ExistKey`.
+    pub exist_key: CallCount,
+    /// `PutStart` and `UpsertStart`.
+    pub put_start: CallCount,
+    /// Of the failed ones, those for want of space.
+    pub put_start_alloc_failures: u64,
+    /// Puts that got fewer replicas than they asked for.
+    pub put_start_partial_allocations: u64,
+    /// `PutEnd` and `UpsertEnd`.
+    pub put_end: CallCount,
+    /// `PutRevoke` and `UpsertRevoke`.
+    pub put_revoke: CallCount,
+    /// `GetReplicaList`.
+    pub get_replica_list: CallCount,
+    /// `GetReplicaListByRegex`.
+    pub get_replica_list_by_regex: CallCount,
+    /// `Remove`.
+    pub remove: CallCount,
+    /// `RemoveByRegex`.
+    pub remove_by_regex: CallCount,
+    /// `RemoveAll`.
+    pub remove_all: CallCount,
+    /// `MountSegment`.
+    pub mount_segment: CallCount,
+    /// `UnmountSegment`.
+    pub unmount_segment: CallCount,
+    /// `ReMountSegment`.
+    pub remount_segment: CallCount,
+    /// `Ping`.
+    pub ping: CallCount,
+    /// `CopyStart`.
+    pub copy_start: CallCount,
+    /// `CopyEnd`.
+    pub copy_end: CallCount,
+    /// `CopyRevoke`.
+    pub copy_revoke: CallCount,
+    /// `MoveStart`.
+    pub move_start: CallCount,
+    /// `MoveEnd`.
+    pub move_end: CallCount,
+    /// `MoveRevoke`.
+    pub move_revoke: CallCount,
+    /// `EvictDiskReplica`.
+    pub evict_disk_replica: CallCount,
+    /// `CreateCopyTask`.
+    pub create_copy_task: CallCount,
+    /// `CreateMoveTask`.
+    pub create_move_task: CallCount,
+    /// `MarkTaskToComplete`.
+    pub update_task: CallCount,
+    /// `QueryTask`.
+    pub query_task: CallCount,
+    /// `FetchTasks`.
+    pub fetch_tasks: CallCount,
+    /// `BatchExistKey`.
+    pub batch_exist_key: BatchCount,
+    /// `BatchQueryIp`.
+    pub batch_query_ip: BatchCount,
+    /// `BatchReplicaClear`.
+    pub batch_replica_clear: BatchCount,
+    /// `BatchGetReplicaList`.
+    pub batch_get_replica_list: BatchCount,
+    /// `BatchPutStart`.
+    pub batch_put_start: BatchCount,
+    /// `BatchPutEnd`.
+    pub batch_put_end: BatchCount,
+    /// `BatchPutRevoke`.
+    pub batch_put_revoke: BatchCount,
+    /// Reads (single and batch items) that were answered with a memory replica.
+    pub mem_hits: u64,
+    /// Bytes of those objects.
+    pub mem_hit_bytes: u64,
+    /// Reads that found a complete replica.
+    pub valid_gets: u64,
+    /// Reads.
+    pub total_gets: u64,
+    /// Eviction rounds that evicted something.
+    pub evictions: u64,
+    /// Eviction rounds.
+    pub eviction_attempts: u64,
+    /// Objects evicted.
+    pub evicted_keys: u64,
+    /// Bytes of those.
+    pub evicted_bytes: u64,
+    /// Unfinished puts that another put displaced.
+    pub put_start_discards: u64,
+    /// Unfinished puts whose memory was released.
+    pub put_start_releases: u64,
+    /// Sizes of the objects whose put ended, bytes.
+    pub value_bytes: Histogram<8>,
+    /// How long the state was held at a time, nanoseconds. Ours.
+    pub state_hold_ns: Histogram<13>,
+}
+
+impl Default for Counters {
+    fn default() -> Counters {
+        let (call, batch) = (CallCount::default(), BatchCount::default());
+        Counters {
+            exist_key: call,
+            put_start: call,
+            put_start_alloc_failures: 0,
+            put_start_partial_allocations: 0,
+            put_end: call,
+            put_revoke: call,
+            get_replica_list: call,
+            get_replica_list_by_regex: call,
+            remove: call,
+            remove_by_regex: call,
+            remove_all: call,
+            mount_segment: call,
+            unmount_segment: call,
+            remount_segment: call,
+            ping: call,
+            copy_start: call,
+            copy_end: call,
+            copy_revoke: call,
+            move_start: call,
+            move_end: call,
+            move_revoke: call,
+            evict_disk_replica: call,
+            create_copy_task: call,
+            create_move_task: call,
+            update_task: call,
+            query_task: call,
+            fetch_tasks: call,
+            batch_exist_key: batch,
+            batch_query_ip: batch,
+            batch_replica_clear: batch,
+            batch_get_replica_list: batch,
+            batch_put_start: batch,
+            batch_put_end: batch,
+            batch_put_revoke: batch,
+            mem_hits: 0,
+            mem_hit_bytes: 0,
+            valid_gets: 0,
+            total_gets: 0,
+            evictions: 0,
+            eviction_attempts: 0,
+            evicted_keys: 0,
+            evicted_bytes: 0,
+            put_start_discards: 0,
+            put_start_releases: 0,
+            value_bytes: Histogram::new(VALUE_BOUNDS),
+            state_hold_ns: Histogram::new(HOLD_BOUNDS_NS),
+        }
+    }
+}
+
+/// What stands at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gauges {
+    /// Bytes in use in all mounted memory segments (requested sizes).
+    pub allocated_bytes: u64,
+    /// Bytes of all mounted memory segments.
+    pub capacity_bytes: u64,
+    /// Objects.
+    pub keys: u64,
+    /// Objects with a soft pin.
+    pub soft_pinned_keys: u64,
+    /// Clients that are alive.
+    pub clients: u64,
+    /// Complete memory replicas.
+    pub mem_replicas: u64,
+    /// Bytes of displaced unfinished puts that are not released yet.
+    pub discarded_staging_bytes: u64,
+}
+
+/// Use of one segment name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SegmentUse {
+    /// Bytes in use.
+    pub used_bytes: u64,
+    /// Bytes.
+    pub capacity_bytes: u64,
+}
+
+/// The whole Prometheus text. `segments` are by name, in ascending order.
+pub fn exposition<'a>(
+    counters: &Counters,
+    gauges: &Gauges,
+    segments: impl Iterator<Item = (&'a str, &'a SegmentUse)> + Clone,
+) -> String {
+    let mut out = Text(String::with_capacity(24 << 10));
+    let (c, g) = (counters, gauges);
+    out.gauge("master_allocated_bytes", "Bytes in use in all memory segments", g.allocated_bytes);
+    out.gauge("master_total_capacity_bytes", "Bytes of all mounted memory segments", g.capacity_bytes);
+    out.head("segment_allocated_bytes", "Bytes in use in the segments of this name", "gauge");
+    for (name, usage) in segments.clone() {
+        out.labelled("segment_allocated_bytes", "segment", name, usage.used_bytes);
+    }
+    out.head("segment_total_capacity_bytes", "Bytes of the segments of this name", "gauge");
+    for (name, usage) in segments {
+        out.labelled("segment_total_capacity_bytes", "segment", name, usage.capacity_bytes);
+    }
+    out.gauge("master_nof_allocated_bytes", "Bytes in use on NVMe-oF segments", 0);
+    out.gauge("master_total_nof_capacity_bytes", "Bytes of all NVMe-oF segments", 0);
+    out.gauge("master_allocated_file_size_bytes", "Bytes in use in file storage", 0);
+    out.gauge("master_total_file_capacity_bytes", "Bytes of file storage", 0);
+    out.gauge("master_key_count", "Objects", g.keys);
+    out.gauge("master_soft_pin_key_count", "Objects with a soft pin", g.soft_pinned_keys);
+    out.gauge("master_active_clients", "Clients that are alive", g.clients);
+    out.histogram("master_value_size_bytes", "Sizes of stored objects", &c.value_bytes, |out, bound| {
+        let _ = write!(out, "{bound}.000000");
+    });
+    out.call("exist_key", "ExistKey", c.exist_key);
+    out.call("put_start", "PutStart", c.put_start);
+    out.counter(
+        "master_put_start_alloc_failures_total",
+        "PutStart calls that found no space",
+        c.put_start_alloc_failures,
+    );
+    out.counter(
+        "master_put_start_partial_allocations_total",
+        "PutStart calls that got fewer replicas than asked for",
+        c.put_start_partial_allocations,
+    );
+    out.call("put_end", "PutEnd", c.put_end);
+    out.call("put_revoke", "PutRevoke", c.put_revoke);
+    out.call("get_replica_list", "GetReplicaList", c.get_replica_list);
+    out.call("get_replica_list_by_regex", "GetReplicaListByRegex", c.get_replica_list_by_regex);
+    out.call("remove", "Remove", c.remove);
+    out.call("remove_by_regex", "RemoveByRegex", c.remove_by_regex);
+    out.call("remove_all", "RemoveAll", c.remove_all);
+    out.call("mount_segment", "MountSegment", c.mount_segment);
+    out.call("unmount_segment", "UnmountSegment", c.unmount_segment);
+    out.call("remount_segment", "ReMountSegment", c.remount_segment);
+    out.call("ping", "Ping", c.ping);
+    out.call("copy_start", "CopyStart", c.copy_start);
+    out.call("copy_end", "CopyEnd", c.copy_end);
+    out.call("copy_revoke", "CopyRevoke", c.copy_revoke);
+    out.call("move_start", "MoveStart", c.move_start);
+    out.call("move_end", "MoveEnd", c.move_end);
+    out.call("move_revoke", "MoveRevoke", c.move_revoke);
+    out.call("evict_disk_replica", "EvictDiskReplica", c.evict_disk_replica);
+    out.call("create_copy_task", "CreateCopyTask", c.create_copy_task);
+    out.call("create_move_task", "CreateMoveTask", c.create_move_task);
+    out.call("update_task", "MarkTaskToComplete", c.update_task);
+    out.call("query_task", "QueryTask", c.query_task);
+    out.call("fetch_tasks", "FetchTasks", c.fetch_tasks);
+    out.batch("batch_exist_key", "BatchExistKey", c.batch_exist_key);
+    out.batch("batch_query_ip", "BatchQueryIp", c.batch_query_ip);
+    out.batch("batch_replica_clear", "BatchReplicaClear", c.batch_replica_clear);
+    out.batch("batch_get_replica_list", "BatchGetReplicaList", c.batch_get_replica_list);
+    out.batch("batch_put_start", "BatchPutStart", c.batch_put_start);
+    out.batch("batch_put_end", "BatchPutEnd", c.batch_put_end);
+    out.batch("batch_put_revoke", "BatchPutRevoke", c.batch_put_revoke);
+    out.counter("mem_cache_hit_nums_", "Reads answered with a memory replica", c.mem_hits);
+    out.counter("file_cache_hit_nums_", "Reads answered with a disk replica", 0);
+    out.counter("mem_cache_hit_bytes_total", "Bytes of reads answered with a memory replica", c.mem_hit_bytes);
+    out.counter("file_cache_hit_bytes_total", "Bytes of reads answered with a disk replica", 0);
+    out.gauge("mem_cache_nums_", "Complete replicas in memory", g.mem_replicas);
+    out.gauge("file_cache_nums_", "Complete replicas on disk", 0);
+    out.counter("valid_get_nums_", "Reads that found a complete replica", c.valid_gets);
+    out.counter("total_get_nums_", "Reads", c.total_gets);
+    out.counter("master_successful_evictions_total", "Eviction rounds that evicted something", c.evictions);
+    out.counter("master_attempted_evictions_total", "Eviction rounds", c.eviction_attempts);
+    out.counter("master_evicted_key_count", "Objects evicted", c.evicted_keys);
+    out.counter("master_evicted_size_bytes", "Bytes of evicted objects", c.evicted_bytes);
+    out.counter("master_put_start_discard_cnt", "Unfinished puts displaced by another put", c.put_start_discards);
+    out.counter("master_put_start_release_cnt", "Unfinished puts whose memory was released", c.put_start_releases);
+    out.gauge(
+        "master_put_start_discarded_staging_size",
+        "Bytes of displaced unfinished puts not yet released",
+        g.discarded_staging_bytes,
+    );
+    for (name, help, kind) in NOT_BUILT {
+        out.head(name, help, kind);
+        out.value(name, 0);
+    }
+    out.histogram(
+        "mcctl_master_state_hold_seconds",
+        "How long the state was held at a time",
+        &c.state_hold_ns,
+        |out, ns| {
+            let _ = write!(out, "{}", Duration::from_nanos(ns).as_secs_f64());
+        },
+    );
+    out.head("mcctl_master_state_hold_max_seconds", "The longest time the state was held so far", "gauge");
+    let _ = writeln!(
+        out.0,
+        "mcctl_master_state_hold_max_seconds {}",
+        Duration::from_nanos(c.state_hold_ns.max()).as_secs_f64()
+    );
+    out.0
+}
+
+/// The text as it grows.
+struct Text(String);
+
+impl Text {
+    fn head(&mut self, name: &str, help: &str, kind: &str) {
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn value(&mut self, name: &str, value: u64) {
+        let _ = writeln!(self.0, "{name} {value}");
+    }
+
+    fn labelled(&mut self, name: &str, label: &str, text: &str, value: u64) {
+        let _ = writeln!(self.0, "{name}{{{label}=\"{}\"}} {value}", LabelText(text));
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: u64) {
+        self.head(name, help, "gauge");
+        self.value(name, value);
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) {
+        self.head(name, help, "counter");
+        self.value(name, value);
+    }
+
+    fn call(&mut self, name: &str, method: &str, count: CallCount) {
+        self.counter(&format!("master_{name}_requests_total"), &format!("{method} calls"), count.requests);
+        self.counter(&format!("master_{name}_failures_total"), &format!("{method} calls that failed"), count.failures);
+    }
+
+    fn batch(&mut self, name: &str, method: &str, count: BatchCount) {
+        let family = |end: &str| format!("master_{name}_{end}");
+        self.counter(&family("requests_total"), &format!("{method} calls"), count.requests);
+        self.counter(&family("failures_total"), &format!("{method} calls whose items all failed"), count.failures);
+        self.counter(
+            &family("partial_successes_total"),
+            &format!("{method} calls of which some items failed"),
+            count.partial_successes,
+        );
+        self.counter(&family("items_total"), &format!("Items in {method} calls"), count.items);
+        self.counter(
+            &family("failed_items_total"),
+            &format!("Items in {method} calls that failed"),
+            count.failed_items,
+        );
+    }
+
+    /// `bound` writes an upper bound in the family's unit; the sum is in the same unit when that is a whole number of bytes, and
+    /// in seconds when the histogram counts nanoseconds.
+    fn histogram<const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        histogram: &Histogram<N>,
+        write_in_unit: impl Fn(&mut String, u64),
+    ) {
+        self.head(name, help, "histogram");
+        let mut below = 0;
+        for (bound, count) in histogram.bounds.iter().zip(&histogram.buckets) {
+            below += count;
+            let _ = write!(self.0, "{name}_bucket{{le=\"");
+            write_in_unit(&mut self.0, *bound);
+            let _ = writeln!(self.0, "\"}} {below}");
+        }
+        let count = histogram.count();
+        let _ = writeln!(self.0, "{name}_bucket{{le=\"+Inf\"}} {count}");
+        let mut sum = String::new();
+        write_in_unit(&mut sum, histogram.sum);
+        let sum = sum.strip_suffix(".000000").unwrap_or(&sum);
+        let _ = writeln!(self.0, "{name}_sum {sum}\n{name}_count {count}");
+    }
+}
+
+/// A label's value with `\`, `"` and line ends escaped.
+struct LabelText<'a>(&'a str);
+
+impl fmt::Display for LabelText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
+            match c {
+                '\\' => f.write_str("\\\\")?,
+                '"' => f.write_str("\\\"")?,
+                '\n' => f.write_str("\\n")?,
+                c => f.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Upstream's bounds of `master_value_size_bytes`.
+const VALUE_BOUNDS: &[u64] = &[4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20];
+
+/// 1 us to 100 ms; 1 ms is where a hold is a fault.
+const HOLD_BOUNDS_NS: &[u64] =
+    &[1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000, 10_000_000, 100_000_000];
+
+/// Families of parts that are not built: promotion from disk, and high availability.
+const NOT_BUILT: &[(&str, &str, &str)] = &[
+    ("master_promotion_in_flight", "Promotions from disk under way", "gauge"),
+    ("master_promotion_admitted_total", "Promotions begun", "counter"),
+    ("master_promotion_completed_total", "Promotions finished", "counter"),
+    ("master_promotion_completed_bytes_total", "Bytes promoted", "counter"),
+    ("master_promotion_expired_total", "Promotions that ran out of time", "counter"),
+    ("master_promotion_failed_total", "Promotions that their holder gave up", "counter"),
+    ("master_promotion_cancelled_total", "Promotions whose object, holder or replica went away", "counter"),
+    ("master_promotion_rejected_frequency_total", "Promotions refused for too few reads", "counter"),
+    ("master_promotion_rejected_watermark_total", "Promotions refused for full memory", "counter"),
+    ("master_promotion_rejected_cap_total", "Promotions refused for too many under way", "counter"),
+    ("master_promotion_candidate_recorded_total", "Promotion candidates noted", "counter"),
+    ("master_promotion_candidate_admitted_total", "Promotion candidates begun later", "counter"),
+    ("master_promotion_candidate_admission_rejected_total", "Promotion candidates refused again", "counter"),
+    ("master_promotion_candidate_expired_evaluated_total", "Promotion candidates dropped after a look", "counter"),
+    ("master_promotion_candidate_expired_unevaluated_total", "Promotion candidates dropped without a look", "counter"),
+    (
+        "master_promotion_candidate_dropped_limit_total",
+        "Promotion candidates not noted, there were too many",
+        "counter",
+    ),
+    ("ha_oplog_last_sequence_id", "Last log entry written by the leader", "gauge"),
+    ("ha_oplog_applied_sequence_id", "Last log entry applied by the standby", "gauge"),
+    ("ha_oplog_standby_lag", "Log entries that the standby is behind", "gauge"),
+    ("ha_oplog_pending_entries", "Log entries that wait for an earlier one", "gauge"),
+    ("ha_pending_mutation_queue_size", "Changes that wait to be written", "gauge"),
+    ("ha_standby_state", "State of the standby, 0 is stopped", "gauge"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_counts_as_failed_only_when_every_item_failed() {
+        let mut count = BatchCount::default();
+        for (items, failed) in [(3, 0), (3, 1), (3, 3), (0, 0)] {
+            count.add(items, failed);
+        }
+        let expected = BatchCount { requests: 4, failures: 1, partial_successes: 1, items: 9, failed_items: 4 };
+        assert_eq!(count, expected);
+    }
+
+    #[test]
+    fn a_histogram_bucket_includes_its_bound_and_is_cumulative_in_the_text() {
+        let mut counters = Counters::default();
+        for bytes in [1, 4096, 4097, 1 << 30] {
+            counters.value_bytes.record(bytes);
+        }
+        let text = exposition(&counters, &Gauges::default(), std::iter::empty());
+        for line in [
+            "master_value_size_bytes_bucket{le=\"4096.000000\"} 2",
+            "master_value_size_bytes_bucket{le=\"65536.000000\"} 3",
+            "master_value_size_bytes_bucket{le=\"67108864.000000\"} 3",
+            "master_value_size_bytes_bucket{le=\"+Inf\"} 4",
+            "master_value_size_bytes_sum 1073750018",
+            "master_value_size_bytes_count 4",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}");
+        }
+    }
+
+    #[test]
+    fn how_long_the_state_was_held_is_in_seconds() {
+        let mut counters = Counters::default();
+        counters.state_hold_ns.record(1_500_000);
+        assert_eq!(counters.state_hold_ns.count_above(1_000_000), 1);
+        let text = exposition(&counters, &Gauges::default(), std::iter::empty());
+        for line in [
+            "mcctl_master_state_hold_seconds_bucket{le=\"0.001\"} 0",
+            "mcctl_master_state_hold_seconds_bucket{le=\"0.01\"} 1",
+            "mcctl_master_state_hold_seconds_sum 0.0015",
+            "mcctl_master_state_hold_max_seconds 0.0015",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_segment_name_cannot_break_out_of_its_label() {
+        let usage = SegmentUse { used_bytes: 1, capacity_bytes: 2 };
+        let text = exposition(&Counters::default(), &Gauges::default(), [("a\"\\\nb", &usage)].into_iter());
+        assert!(text.contains("segment_allocated_bytes{segment=\"a\\\"\\\\\\nb\"} 1\n"), "{text}");
+    }
+}

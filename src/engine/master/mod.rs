@@ -1,0 +1,4 @@
+//! The brain of the store.
+
+pub mod metrics;
+pub mod view;
