@@ -1,2 +1,3 @@
 //! The integration tests: one binary, one module per subject.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs)]
+mod wire;

@@ -44,6 +44,11 @@ uuid! {
     SegmentId
 }
 
+uuid! {
+    /// A copy or move task.
+    TaskId
+}
+
 /// The text is not two decimal numbers joined by `-`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an id is two decimal numbers joined by '-'")]

@@ -8,6 +8,6 @@ pub mod time;
 
 pub use addr::HostPort;
 pub use code::ErrorCode;
-pub use id::{ClientId, ObjectKey, SegmentId};
+pub use id::{ClientId, ObjectKey, SegmentId, TaskId};
 pub use size::ByteSize;
 pub use time::{Mono, Unix};

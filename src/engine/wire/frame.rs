@@ -1,0 +1,263 @@
+//! coro_rpc headers: 20 bytes before each request, 16 before each response. All integers are little-endian.
+//!
+//! Upstream: yalantinglibs `coro_rpc/impl/protocol/coro_rpc_protocol.hpp`, the same from 0.5.1 to 0.6.x.
+
+use crate::engine::wire::pack::{self, DecodeError, Text, TypeInfo, Wire};
+
+/// Bytes of a request header.
+pub const REQUEST_HEADER_BYTES: usize = 20;
+/// Bytes of a response header.
+pub const RESPONSE_HEADER_BYTES: usize = 16;
+/// The longest request body that a server takes. A batch of 70,000 keys is 0.7 MB.
+pub const REQUEST_BODY_BYTES_MAX: u32 = 64 << 20;
+/// The longest response body that a client takes: a list of some million replicas.
+pub const RESPONSE_BODY_BYTES_MAX: u32 = 1 << 30;
+
+const MAGIC: u8 = 21;
+
+/// What precedes a request's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestHeader {
+    /// Counts the requests of a connection; the response repeats it.
+    pub seq: u32,
+    /// Which method: see [`crate::engine::wire::method::Method::id`].
+    pub function_id: u32,
+    /// Bytes of the body.
+    pub length: u32,
+    /// Bytes after the body. No method of Mooncake has any; they are read and dropped.
+    pub attachment: u32,
+}
+
+/// What precedes a response's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResponseHeader {
+    /// 0 when the body is the method's result.
+    pub error: RpcErrc,
+    /// The request's.
+    pub seq: u32,
+    /// Bytes of the body.
+    pub length: u32,
+    /// Bytes after the body.
+    pub attachment: u32,
+}
+
+pack::wire_number! {
+    /// coro_rpc's own error number, in the header of a response.
+    pub struct RpcErrc(u8) {
+        /// No error.
+        OK = 0,
+        /// The arguments are of another type or malformed.
+        INVALID_RPC_ARGUMENTS = 4,
+        /// The handler failed.
+        RPC_THROW_EXCEPTION = 10,
+        /// No such method.
+        FUNCTION_NOT_REGISTERED = 11,
+        /// The body does not fit a frame.
+        MESSAGE_TOO_LARGE = 14,
+    }
+}
+
+/// Not a header that we can answer; upstream closes the connection without a byte, and so do we.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// Something else speaks on this connection.
+    #[error("byte 0 is {found:#04x}, not coro_rpc's {MAGIC:#04x}: {}", not_rpc(*found))]
+    Magic {
+        /// The first byte.
+        found: u8,
+    },
+    /// A coro_rpc that does not exist yet.
+    #[error("coro_rpc version {found}, only 0 is known")]
+    Version {
+        /// As sent.
+        found: u8,
+    },
+    /// Not struct_pack.
+    #[error("serialisation type {found}, only 0 (struct_pack) is known")]
+    Serialization {
+        /// As sent.
+        found: u8,
+    },
+    /// More than we take.
+    #[error("a body of {length} bytes; at most {limit} are taken")]
+    TooLong {
+        /// Body and attachment, bytes.
+        length: u64,
+        /// The limit, bytes.
+        limit: u32,
+    },
+}
+
+fn not_rpc(first: u8) -> &'static str {
+    if first.is_ascii_uppercase() { "this looks like HTTP; the admin port is another one" } else { "not an RPC peer" }
+}
+
+impl RequestHeader {
+    /// As bytes.
+    pub fn encode(self) -> [u8; REQUEST_HEADER_BYTES] {
+        let mut bytes = [0; REQUEST_HEADER_BYTES];
+        bytes[0] = MAGIC;
+        bytes[4..8].copy_from_slice(&self.seq.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.function_id.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.length.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.attachment.to_le_bytes());
+        bytes
+    }
+
+    /// From bytes. The message type (byte 3) is ignored, as upstream does.
+    ///
+    /// # Errors
+    /// The connection must be closed.
+    pub fn decode(bytes: &[u8; REQUEST_HEADER_BYTES]) -> Result<RequestHeader, FrameError> {
+        if bytes[0] != MAGIC {
+            return Err(FrameError::Magic { found: bytes[0] });
+        }
+        if bytes[1] != 0 {
+            return Err(FrameError::Version { found: bytes[1] });
+        }
+        if bytes[2] != 0 {
+            return Err(FrameError::Serialization { found: bytes[2] });
+        }
+        let header = RequestHeader {
+            seq: u32_at(bytes, 4),
+            function_id: u32_at(bytes, 8),
+            length: u32_at(bytes, 12),
+            attachment: u32_at(bytes, 16),
+        };
+        let length = u64::from(header.length) + u64::from(header.attachment);
+        if length > u64::from(REQUEST_BODY_BYTES_MAX) {
+            return Err(FrameError::TooLong { length, limit: REQUEST_BODY_BYTES_MAX });
+        }
+        Ok(header)
+    }
+}
+
+impl ResponseHeader {
+    /// As bytes.
+    pub fn encode(self) -> [u8; RESPONSE_HEADER_BYTES] {
+        let mut bytes = [0; RESPONSE_HEADER_BYTES];
+        bytes[0] = MAGIC;
+        bytes[2] = self.error.0;
+        bytes[4..8].copy_from_slice(&self.seq.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.length.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.attachment.to_le_bytes());
+        bytes
+    }
+
+    /// From bytes.
+    ///
+    /// # Errors
+    /// The connection must be closed.
+    pub fn decode(bytes: &[u8; RESPONSE_HEADER_BYTES]) -> Result<ResponseHeader, FrameError> {
+        if bytes[0] != MAGIC {
+            return Err(FrameError::Magic { found: bytes[0] });
+        }
+        if bytes[1] != 0 {
+            return Err(FrameError::Version { found: bytes[1] });
+        }
+        let header = ResponseHeader {
+            error: RpcErrc(bytes[2]),
+            seq: u32_at(bytes, 4),
+            length: u32_at(bytes, 8),
+            attachment: u32_at(bytes, 12),
+        };
+        let length = u64::from(header.length) + u64::from(header.attachment);
+        if length > u64::from(RESPONSE_BODY_BYTES_MAX) {
+            return Err(FrameError::TooLong { length, limit: RESPONSE_BODY_BYTES_MAX });
+        }
+        Ok(header)
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(word)
+}
+
+/// Append a whole response frame whose body is written by `body`.
+///
+/// # Errors
+/// What `body` answers; nothing is appended then.
+pub fn put_response<E>(out: &mut Vec<u8>, seq: u32, body: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
+    let start = out.len();
+    out.extend_from_slice(&[0; RESPONSE_HEADER_BYTES]);
+    let written = body(out);
+    let length = match u32::try_from(out.len() - start - RESPONSE_HEADER_BYTES) {
+        Ok(length) if written.is_ok() => length,
+        _ => {
+            out.truncate(start);
+            if written.is_ok() {
+                put_error(out, seq, RpcErrc::MESSAGE_TOO_LARGE, "the answer does not fit a frame");
+            }
+            return written;
+        }
+    };
+    let header = ResponseHeader { error: RpcErrc::OK, seq, length, attachment: 0 };
+    out[start..start + RESPONSE_HEADER_BYTES].copy_from_slice(&header.encode());
+    Ok(())
+}
+
+/// Append a whole response frame that says that the call failed. The message carries its type literal, byte for byte as
+/// upstream's release builds send it.
+pub fn put_error(out: &mut Vec<u8>, seq: u32, error: RpcErrc, message: &str) {
+    let mut body = Vec::with_capacity(message.len() + 16);
+    let text = Text::from(message);
+    pack::encode(&mut body, message_type(), true, text.longest(), |packer| text.put(packer));
+    let length = u32::try_from(body.len()).expect("an error message is short");
+    out.extend_from_slice(&ResponseHeader { error, seq, length, attachment: 0 }.encode());
+    out.extend_from_slice(&body);
+}
+
+/// The message of an error response.
+///
+/// # Errors
+/// The body is no string.
+pub fn error_message(body: &[u8]) -> Result<Text<'_>, DecodeError> {
+    pack::decode(body, message_type())
+}
+
+fn message_type() -> &'static TypeInfo {
+    static TYPE: std::sync::OnceLock<TypeInfo> = std::sync::OnceLock::new();
+    TYPE.get_or_init(|| TypeInfo::from_parts(&[<Text<'_> as Wire>::literal]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_function_is_answered_with_upstreams_bytes() {
+        let mut out = Vec::new();
+        put_error(&mut out, 7, RpcErrc::FUNCTION_NOT_REGISTERED, "the rpc function not registered");
+        let hex: String = out.iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(
+            hex,
+            "15000b00070000002800000000000000\
+             77facf9d04800c001f746865207270632066756e6374696f6e206e6f742072656769737465726564"
+        );
+        assert_eq!(error_message(&out[16..]), Ok(Text::from("the rpc function not registered")));
+    }
+
+    #[test]
+    fn headers_read_back_as_written() {
+        let request = RequestHeader { seq: 0xdead_beef, function_id: 0x7b81_bb56, length: 3, attachment: 9 };
+        assert_eq!(RequestHeader::decode(&request.encode()), Ok(request));
+        let response = ResponseHeader { error: RpcErrc(200), seq: 1, length: 2, attachment: 0 };
+        assert_eq!(ResponseHeader::decode(&response.encode()), Ok(response));
+    }
+
+    #[test]
+    fn a_request_over_the_limit_is_refused_before_its_body_is_read() {
+        let header = RequestHeader { seq: 0, function_id: 0, length: REQUEST_BODY_BYTES_MAX, attachment: 1 };
+        assert!(matches!(RequestHeader::decode(&header.encode()), Err(FrameError::TooLong { .. })));
+    }
+
+    #[test]
+    fn http_on_the_rpc_port_is_named() {
+        let mut bytes = [0; REQUEST_HEADER_BYTES];
+        bytes[..4].copy_from_slice(b"GET ");
+        let error = RequestHeader::decode(&bytes).expect_err("not a frame").to_string();
+        assert!(error.contains("looks like HTTP"), "{error}");
+    }
+}

@@ -1,0 +1,102 @@
+//! Type literals: the byte string that describes a type, and its hash.
+
+use md5::{Digest, Md5};
+
+use crate::engine::wire::pack::Wire;
+
+/// Bytes of a type literal under construction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Literal(Vec<u8>);
+
+impl Literal {
+    /// Start a struct, pair or tuple; close it with [`Literal::close`].
+    pub fn open_struct(&mut self) {
+        self.0.push(0xfd);
+    }
+
+    /// Start a variant; close it with [`Literal::close`].
+    pub fn open_variant(&mut self) {
+        self.0.push(0x86);
+    }
+
+    /// End a struct, pair, tuple or variant.
+    pub fn close(&mut self) {
+        self.0.push(0xff);
+    }
+
+    /// A byte of the table in the format's description.
+    pub fn byte(&mut self, byte: u8) {
+        self.0.push(byte);
+    }
+
+    /// A size, in base-127 digits, least significant first; the last digit is marked.
+    pub fn size(&mut self, mut size: usize) {
+        loop {
+            let digit = u8::try_from(size % 127).expect("a remainder below 127");
+            size /= 127;
+            if size == 0 {
+                return self.0.push(digit + 129);
+            }
+            self.0.push(digit + 1);
+        }
+    }
+}
+
+/// A type's literal and hash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TypeInfo {
+    literal: Vec<u8>,
+    hash: u32,
+}
+
+impl TypeInfo {
+    /// Of the type `T`.
+    pub fn of<T: for<'a> Wire<'a>>() -> TypeInfo {
+        TypeInfo::from_parts(&[<T as Wire>::literal])
+    }
+
+    /// Of a request with these arguments: none has no body, one stands bare, several are a tuple.
+    pub fn from_parts(parts: &[fn(&mut Literal)]) -> TypeInfo {
+        let mut literal = Literal::default();
+        if let [one] = parts {
+            one(&mut literal);
+        } else {
+            literal.open_struct();
+            for part in parts {
+                part(&mut literal);
+            }
+            literal.close();
+        }
+        TypeInfo::new(literal)
+    }
+
+    /// Of the one-element tuple around this type, which upstream's receivers also accept for a single argument.
+    #[must_use]
+    pub fn wrapped(&self) -> TypeInfo {
+        let mut literal = Literal::default();
+        literal.open_struct();
+        literal.0.extend_from_slice(&self.literal);
+        literal.close();
+        TypeInfo::new(literal)
+    }
+
+    fn new(literal: Literal) -> TypeInfo {
+        TypeInfo { hash: md5_u32(&literal.0) & !1, literal: literal.0 }
+    }
+
+    /// The literal's bytes, without the closing NUL.
+    pub fn literal(&self) -> &[u8] {
+        &self.literal
+    }
+
+    /// The hash; its lowest bit is 0 (on the wire it says whether a flag byte follows).
+    pub fn hash(&self) -> u32 {
+        self.hash
+    }
+}
+
+/// The first four bytes of the MD5 digest, read big-endian: upstream's 32-bit id of a name or literal.
+pub fn md5_u32(bytes: &[u8]) -> u32 {
+    let digest = Md5::digest(bytes);
+    u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]])
+}
