@@ -1,0 +1,88 @@
+//! A growing array that never moves what it holds once its first chunk is full: growth costs one chunk, not a copy of all.
+//!
+//! Records of millions of objects live in these. A `Vec` would double, and the copy would hold the master's state for
+//! milliseconds; here the longest step is filling one chunk.
+
+use std::ops::{Index, IndexMut};
+
+const CHUNK_BITS: u32 = 10;
+const CHUNK: usize = 1 << CHUNK_BITS;
+
+/// A growing array of `T`, addressed by `u32`.
+#[derive(Debug)]
+pub struct Chunked<T> {
+    chunks: Vec<Vec<T>>,
+    len: u32,
+}
+
+impl<T> Default for Chunked<T> {
+    fn default() -> Chunked<T> {
+        Chunked { chunks: Vec::new(), len: 0 }
+    }
+}
+
+impl<T> Chunked<T> {
+    /// Items held.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Nothing held?
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Append `value`; its index.
+    ///
+    /// # Panics
+    /// At 2^32 - 1 items: callers bound their counts well below.
+    pub fn push(&mut self, value: T) -> u32 {
+        let at = self.len;
+        self.len = at.checked_add(1).expect("fewer than 2^32 records");
+        match self.chunks.last_mut() {
+            Some(chunk) if chunk.len() < CHUNK => chunk.push(value),
+            Some(_) => {
+                let mut chunk = Vec::with_capacity(CHUNK);
+                chunk.push(value);
+                self.chunks.push(chunk);
+            }
+            // The first chunk starts small and doubles: an array of a few items must not cost a whole chunk.
+            None => self.chunks.push(vec![value]),
+        }
+        at
+    }
+
+    /// The item at `at`, if it is there.
+    pub fn get(&self, at: u32) -> Option<&T> {
+        self.chunks.get(at as usize >> CHUNK_BITS)?.get(at as usize & (CHUNK - 1))
+    }
+}
+
+impl<T> Index<u32> for Chunked<T> {
+    type Output = T;
+    fn index(&self, at: u32) -> &T {
+        &self.chunks[at as usize >> CHUNK_BITS][at as usize & (CHUNK - 1)]
+    }
+}
+
+impl<T> IndexMut<u32> for Chunked<T> {
+    fn index_mut(&mut self, at: u32) -> &mut T {
+        &mut self.chunks[at as usize >> CHUNK_BITS][at as usize & (CHUNK - 1)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_keep_their_index_across_chunks() {
+        let mut all = Chunked::default();
+        for i in 0..5_000u64 {
+            assert_eq!(u64::from(all.push(i)), i);
+        }
+        all[4_097] = 7;
+        assert_eq!((all[0], all[1_023], all[1_024], all[4_097], all.len()), (0, 1_023, 1_024, 7, 5_000));
+        assert_eq!((all.get(4_999), all.get(5_000)), (Some(&4_999), None));
+    }
+}

@@ -1,0 +1,398 @@
+//! The offset allocator: free runs sorted into bins of sizes, 32 bins to a power of two, found through two bit maps.
+//!
+//! Three things set it apart from upstream's: a request is not rounded up to a bin (uniform sizes fill the pool to the last
+//! whole object, and a run that was just freed fits the same size again because its own bin is searched too); the records of
+//! the runs grow with use (an unused segment costs a few kilobytes, upstream's 2 MiB); a run's record is 24 bytes.
+//!
+//! Cost: a handful of steps for `allocate` and `free`; when no larger bin has anything, at most [`SCAN_LAST`] runs of the
+//! request's own bin are looked at before it is refused.
+
+use crate::engine::alloc::{Allocator, Block, Chunked};
+
+/// Hands out offsets in one segment.
+#[derive(Debug)]
+pub struct OffsetAllocator {
+    capacity: u64,
+    used: u64,
+    live: u32,
+    runs: Chunked<Run>,
+    /// First of the unused records, linked by `next`.
+    spare: u32,
+    /// First free run of each bin.
+    bins: Box<[u32]>,
+    /// Bit r: row r has a non-empty bin.
+    rows: u64,
+    /// Bit s of row r: bin (r, s) is not empty.
+    steps: Box<[u32]>,
+}
+
+/// A run of bytes: either handed out or free. Its length is the distance to the run above it.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    /// Offset, with [`FREE`] set when the run is free.
+    at: u64,
+    below: u32,
+    above: u32,
+    prev: u32,
+    next: u32,
+}
+
+const NIL: u32 = u32::MAX;
+const FREE: u64 = 1 << 63;
+const STEP_BITS: u32 = 5;
+const STEPS: u32 = 1 << STEP_BITS;
+/// Runs of the request's own bin that are tried before a larger bin is opened.
+const SCAN_FIRST: u32 = 4;
+/// Runs of the request's own bin that are tried before it is refused.
+const SCAN_LAST: u32 = 64;
+/// Requests of at least this many bytes are rounded up to a multiple of 8; for shorter ones that would cost over 2 %.
+const ROUND_FROM: u64 = 400;
+const ROUND: u64 = 8;
+
+impl OffsetAllocator {
+    /// An allocator of `capacity` bytes, all free.
+    ///
+    /// # Panics
+    /// When `capacity` is 2^63 or more; segments are refused long before.
+    pub fn new(capacity: u64) -> OffsetAllocator {
+        assert!(capacity < FREE, "a segment is smaller than 2^63 bytes");
+        let rows = row_and_step(capacity.max(1)).0 as usize + 1;
+        let mut this = OffsetAllocator {
+            capacity,
+            used: 0,
+            live: 0,
+            runs: Chunked::default(),
+            spare: NIL,
+            bins: vec![NIL; rows << STEP_BITS].into(),
+            rows: 0,
+            steps: vec![0; rows].into(),
+        };
+        if capacity > 0 {
+            let all = this.record(Run { at: 0, below: NIL, above: NIL, prev: NIL, next: NIL });
+            this.link(all);
+        }
+        this
+    }
+
+    /// The longest free run, bytes. Walks the runs of the highest non-empty bin.
+    pub fn largest_free(&self) -> u64 {
+        let Some(row) = highest(self.rows) else { return 0 };
+        let step = 31 - self.steps[row as usize].leading_zeros();
+        let mut at = self.bins[bin(row, step)];
+        let mut best = 0;
+        while at != NIL {
+            best = best.max(self.len(at));
+            at = self.runs[at].next;
+        }
+        best
+    }
+
+    /// Bytes that the records of the runs take, an estimate for metrics.
+    pub fn record_bytes(&self) -> u64 {
+        u64::from(self.runs.len()) * size_of::<Run>() as u64
+    }
+
+    fn len(&self, at: u32) -> u64 {
+        let run = &self.runs[at];
+        let end = if run.above == NIL { self.capacity } else { self.runs[run.above].at & !FREE };
+        end - (run.at & !FREE)
+    }
+
+    fn is_free(&self, at: u32) -> bool {
+        at != NIL && self.runs[at].at & FREE != 0
+    }
+
+    fn record(&mut self, run: Run) -> u32 {
+        if self.spare == NIL {
+            return self.runs.push(run);
+        }
+        let at = self.spare;
+        self.spare = self.runs[at].next;
+        self.runs[at] = run;
+        at
+    }
+
+    fn forget(&mut self, at: u32) {
+        self.runs[at].next = self.spare;
+        self.spare = at;
+    }
+
+    /// Put a run into its bin and mark it free.
+    fn link(&mut self, at: u32) {
+        let (row, step) = row_and_step(self.len(at));
+        let head = std::mem::replace(&mut self.bins[bin(row, step)], at);
+        let run = &mut self.runs[at];
+        run.at |= FREE;
+        run.prev = NIL;
+        run.next = head;
+        if head != NIL {
+            self.runs[head].prev = at;
+        }
+        self.steps[row as usize] |= 1 << step;
+        self.rows |= 1 << row;
+    }
+
+    /// Take a run out of its bin and mark it handed out.
+    fn unlink(&mut self, at: u32) {
+        let Run { prev, next, .. } = self.runs[at];
+        if next != NIL {
+            self.runs[next].prev = prev;
+        }
+        if prev != NIL {
+            self.runs[prev].next = next;
+        } else {
+            let (row, step) = row_and_step(self.len(at));
+            self.bins[bin(row, step)] = next;
+            if next == NIL {
+                self.steps[row as usize] &= !(1 << step);
+                if self.steps[row as usize] == 0 {
+                    self.rows &= !(1 << row);
+                }
+            }
+        }
+        self.runs[at].at &= !FREE;
+    }
+
+    /// The first run of bin (row, step) that is long enough, looking at no more than `scan`.
+    fn first_fit(&self, row: u32, step: u32, bytes: u64, scan: u32) -> Option<u32> {
+        let mut at = self.bins[bin(row, step)];
+        for _ in 0..scan {
+            if at == NIL {
+                return None;
+            }
+            if self.len(at) >= bytes {
+                return Some(at);
+            }
+            at = self.runs[at].next;
+        }
+        None
+    }
+
+    /// A run from the smallest non-empty bin above (row, step); every run there is long enough.
+    fn any_above(&self, row: u32, step: u32) -> Option<u32> {
+        let higher_steps = self.steps[row as usize] & ((u32::MAX << step) << 1);
+        let (row, steps) = if higher_steps != 0 {
+            (row, higher_steps)
+        } else {
+            let row = lowest(self.rows & ((u64::MAX << row) << 1))?;
+            (row, self.steps[row as usize])
+        };
+        Some(self.bins[bin(row, steps.trailing_zeros())])
+    }
+}
+
+impl Allocator for OffsetAllocator {
+    fn allocate(&mut self, bytes: u64) -> Option<Block> {
+        let bytes = if bytes >= ROUND_FROM { bytes.checked_next_multiple_of(ROUND)? } else { bytes };
+        if bytes == 0 || bytes > self.capacity - self.used {
+            return None;
+        }
+        let (row, step) = row_and_step(bytes);
+        let at = self
+            .first_fit(row, step, bytes, SCAN_FIRST)
+            .or_else(|| self.any_above(row, step))
+            .or_else(|| self.first_fit(row, step, bytes, SCAN_LAST))?;
+        let len = self.len(at);
+        self.unlink(at);
+        let Run { at: offset, above, .. } = self.runs[at];
+        if len > bytes {
+            let rest = self.record(Run { at: offset + bytes, below: at, above, prev: NIL, next: NIL });
+            if above != NIL {
+                self.runs[above].below = rest;
+            }
+            self.runs[at].above = rest;
+            self.link(rest);
+        }
+        self.used += bytes;
+        self.live += 1;
+        Some(Block { offset, ticket: at })
+    }
+
+    fn free(&mut self, ticket: u32) {
+        debug_assert!(!self.is_free(ticket), "a block is given back once");
+        self.used -= self.len(ticket);
+        self.live -= 1;
+        let Run { below, above, .. } = self.runs[ticket];
+        if self.is_free(above) {
+            self.unlink(above);
+            let over = self.runs[above].above;
+            self.runs[ticket].above = over;
+            if over != NIL {
+                self.runs[over].below = ticket;
+            }
+            self.forget(above);
+        }
+        if self.is_free(below) {
+            self.unlink(below);
+            let over = self.runs[ticket].above;
+            self.runs[below].above = over;
+            if over != NIL {
+                self.runs[over].below = below;
+            }
+            self.forget(ticket);
+            self.link(below);
+        } else {
+            self.link(ticket);
+        }
+    }
+
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    fn used(&self) -> u64 {
+        self.used
+    }
+
+    fn live(&self) -> u32 {
+        self.live
+    }
+}
+
+/// The bin of a length: lengths below [`STEPS`] have one each, above that every power of two is cut into [`STEPS`].
+fn row_and_step(bytes: u64) -> (u32, u32) {
+    debug_assert!(bytes > 0);
+    let top = 63 - bytes.leading_zeros();
+    #[expect(clippy::cast_possible_truncation, reason = "masked to STEP_BITS bits")]
+    let step = |shifted: u64| shifted as u32 & (STEPS - 1);
+    if top < STEP_BITS { (0, step(bytes)) } else { (top - STEP_BITS + 1, step(bytes >> (top - STEP_BITS))) }
+}
+
+fn bin(row: u32, step: u32) -> usize {
+    (row << STEP_BITS | step) as usize
+}
+
+fn lowest(bits: u64) -> Option<u32> {
+    (bits != 0).then(|| bits.trailing_zeros())
+}
+
+fn highest(bits: u64) -> Option<u32> {
+    (bits != 0).then(|| 63 - bits.leading_zeros())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Fill with `bytes` until the first refusal; the share of the capacity that the requests sum to.
+    fn filled(capacity: u64, bytes: u64) -> f64 {
+        let mut pool = OffsetAllocator::new(capacity);
+        let mut sum = 0;
+        while pool.allocate(bytes).is_some() {
+            sum += bytes;
+        }
+        sum as f64 / capacity as f64
+    }
+
+    #[test]
+    fn uniform_sizes_fill_the_pool_to_98_percent_before_the_first_refusal() {
+        for bytes in [1, 7, 99, 100, 399, 401, 511, 1_000, 4_096, 100_001, 1_100_000, 1 << 20, (1 << 20) + 1] {
+            let share = filled(bytes * 1_000 + 17, bytes);
+            assert!(share >= 0.98, "{bytes} bytes fill {share}");
+        }
+    }
+
+    #[test]
+    fn a_freed_block_is_had_again_by_the_same_size_in_a_full_pool() {
+        for (bytes, every) in [(100u64, 2), (1_000_000, 2), (1_100_000, 3), (4_096, 5)] {
+            let mut pool = OffsetAllocator::new(bytes.next_multiple_of(8) * 64);
+            let blocks: Vec<Block> = std::iter::from_fn(|| pool.allocate(bytes)).collect();
+            let freed: Vec<u64> = blocks.iter().step_by(every).map(|b| b.offset).collect();
+            blocks.iter().step_by(every).for_each(|b| pool.free(b.ticket));
+            let mut again: Vec<u64> = freed.iter().filter_map(|_| pool.allocate(bytes)).map(|b| b.offset).collect();
+            again.sort_unstable();
+            assert_eq!(again, freed, "{bytes} bytes, every {every}th");
+        }
+    }
+
+    #[test]
+    fn small_blocks_lie_close_and_page_sized_ones_stay_aligned() {
+        let mut pool = OffsetAllocator::new(1 << 20);
+        let mut at = |bytes| pool.allocate(bytes).map(|b| b.offset);
+        assert_eq!((at(4096), at(4096)), (Some(0), Some(4096)));
+        assert_eq!((at(100), at(100)), (Some(8192), Some(8292)));
+    }
+
+    #[test]
+    fn nothing_and_more_than_everything_are_refused() {
+        let mut pool = OffsetAllocator::new(1 << 20);
+        assert_eq!(pool.allocate(0), None);
+        assert_eq!(pool.allocate((1 << 20) + 1), None);
+        assert_eq!(pool.allocate(u64::MAX), None);
+        assert_eq!(OffsetAllocator::new(0).allocate(1), None);
+        assert!(pool.allocate(1 << 20).is_some());
+    }
+
+    #[test]
+    fn a_segment_of_16_tib_works_to_its_last_byte() {
+        let mut pool = OffsetAllocator::new(16 << 40);
+        let tib = |pool: &mut OffsetAllocator| pool.allocate(1 << 40);
+        let blocks: Vec<Block> = std::iter::from_fn(|| tib(&mut pool)).collect();
+        assert_eq!(blocks.len(), 16);
+        assert_eq!(blocks[15].offset, 15 << 40);
+        blocks.iter().for_each(|b| pool.free(b.ticket));
+        assert_eq!((pool.used(), pool.largest_free()), (0, 16 << 40));
+    }
+
+    #[test]
+    fn an_unused_segment_costs_less_than_64_kib() {
+        let pool = OffsetAllocator::new(16 << 40);
+        let bytes = pool.bins.len() * 4 + pool.steps.len() * 4 + size_of::<Run>() * 4;
+        assert!(bytes < 8 << 10, "{bytes}");
+    }
+
+    #[test]
+    fn a_live_block_costs_at_most_32_bytes() {
+        assert!(size_of::<Run>() <= 32);
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Take(u64),
+        Give(usize),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let size = prop_oneof![1u64..64, 1u64..5_000, 1u64..200_000];
+        let step = prop_oneof![3 => size.prop_map(Step::Take), 2 => any::<usize>().prop_map(Step::Give)];
+        prop::collection::vec(step, 1..400)
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_never_overlap_and_free_plus_used_is_the_capacity(capacity in 1u64..2_000_000, steps in steps()) {
+            let mut pool = OffsetAllocator::new(capacity);
+            let mut live: BTreeMap<u64, (u64, u32)> = BTreeMap::new();
+            for step in steps {
+                match step {
+                    Step::Take(bytes) => if let Some(block) = pool.allocate(bytes) {
+                        let below = live.range(..=block.offset).next_back();
+                        prop_assert!(below.is_none_or(|(at, (len, _))| at + len <= block.offset));
+                        let above = live.range(block.offset..).next();
+                        prop_assert!(above.is_none_or(|(at, _)| block.offset + bytes <= *at));
+                        prop_assert!(block.offset + bytes <= capacity);
+                        live.insert(block.offset, (bytes, block.ticket));
+                    },
+                    Step::Give(nth) => if !live.is_empty() {
+                        let (&at, &(_, ticket)) = live.iter().nth(nth % live.len()).expect("not empty");
+                        live.remove(&at);
+                        pool.free(ticket);
+                    },
+                }
+                let wanted: u64 = live.values().map(|(len, _)| len).sum();
+                prop_assert!(pool.used() >= wanted && pool.used() <= wanted + 8 * live.len() as u64);
+                prop_assert_eq!(pool.live() as usize, live.len());
+                prop_assert!(pool.largest_free() <= capacity - pool.used());
+            }
+            for (_, ticket) in live.into_values() {
+                pool.free(ticket);
+            }
+            prop_assert_eq!((pool.used(), pool.live(), pool.largest_free()), (0, 0, capacity));
+            prop_assert!(pool.allocate(capacity).is_some() || capacity % 8 != 0);
+        }
+    }
+}
