@@ -5,4 +5,5 @@ pub mod base;
 pub mod env;
 pub mod master;
 pub mod metadata;
+pub mod rpc;
 pub mod wire;

@@ -1,3 +1,5 @@
 //! The integration tests: one binary, one module per subject.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs)]
+mod rpc;
+mod sim;
 mod wire;

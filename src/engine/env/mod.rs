@@ -38,10 +38,22 @@ pub trait Net: Clone + Send + Sync + 'static {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
     /// A bound listener.
     type Listener: Listener<Stream = Self::Stream>;
+    /// A stream on its way from one runtime to another.
+    type Detached: Send + 'static;
     /// Connect to `to`.
     fn connect(&self, to: &HostPort) -> impl Future<Output = io::Result<Self::Stream>> + Send;
     /// Bind `at`; port 0 takes a free one.
     fn listen(&self, at: &HostPort) -> impl Future<Output = io::Result<Self::Listener>> + Send;
+    /// Take a stream off the runtime it is on.
+    ///
+    /// # Errors
+    /// The system refuses.
+    fn detach(stream: Self::Stream) -> io::Result<Self::Detached>;
+    /// Put a stream on the runtime that runs this.
+    ///
+    /// # Errors
+    /// The system refuses.
+    fn attach(socket: Self::Detached) -> io::Result<Self::Stream>;
 }
 
 /// A bound listener.

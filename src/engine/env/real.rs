@@ -79,6 +79,7 @@ pub struct RealNet;
 impl Net for RealNet {
     type Stream = TcpStream;
     type Listener = RealListener;
+    type Detached = std::net::TcpStream;
 
     async fn connect(&self, to: &HostPort) -> io::Result<TcpStream> {
         let stream = TcpStream::connect((to.host.as_str(), to.port)).await?;
@@ -95,6 +96,14 @@ impl Net for RealNet {
             }
         }
         Err(last)
+    }
+
+    fn detach(stream: TcpStream) -> io::Result<std::net::TcpStream> {
+        stream.into_std()
+    }
+
+    fn attach(socket: std::net::TcpStream) -> io::Result<TcpStream> {
+        TcpStream::from_std(socket)
     }
 }
 

@@ -13,7 +13,8 @@ pub const REQUEST_BODY_BYTES_MAX: u32 = 64 << 20;
 /// The longest response body that a client takes: a list of some million replicas.
 pub const RESPONSE_BODY_BYTES_MAX: u32 = 1 << 30;
 
-const MAGIC: u8 = 21;
+/// The first byte of every header.
+pub const MAGIC: u8 = 21;
 
 /// What precedes a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,357 @@
+//! The server's shell: accept, read frames, let a [`Service`] answer, write.
+//!
+//! Each worker is a thread with a single-threaded runtime of its own, and a connection stays with the worker it was given:
+//! a request then costs one wait, one read and one write, and wakes no other thread. Every request that is already in the buffer
+//! is answered before anything is written, so a pipelining client pays less than one system call per request.
+
+use std::collections::HashSet;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::engine::base::HostPort;
+use crate::engine::env::{Env, Listener, Net, deadline};
+use crate::engine::wire::frame::{self, FrameError, REQUEST_HEADER_BYTES, RequestHeader, RpcErrc};
+use crate::engine::wire::{DecodeError, Method};
+
+/// Connections that one server holds; a further one is closed at once. 1,000 hosts with 8 ranks of 4 connections are 32,000.
+pub const CONNECTIONS_MAX: usize = 65_536;
+/// Answers are written when this many bytes have gathered, even if more requests wait.
+const WRITE_AT_BYTES: usize = 256 << 10;
+/// Buffers that grew beyond this for one large message are given back after it.
+const KEEP_BUFFER_BYTES: usize = 256 << 10;
+/// What a connection's input buffer starts with.
+const INPUT_BYTES: usize = 16 << 10;
+/// A peer that takes no answer for this long is dropped.
+const WRITE_DEADLINE: Duration = Duration::from_secs(30);
+/// How long connections may take to finish what they do when the server stops.
+const DRAIN: Duration = Duration::from_millis(500);
+/// Sockets handed to a worker that it has not taken up yet.
+const HANDOVER_QUEUE: usize = 1024;
+
+/// What answers requests: one call at a time per connection, from several threads.
+pub trait Service: Send + Sync + 'static {
+    /// Append the body of the answer to `out`.
+    ///
+    /// # Errors
+    /// The request's body is not what the method takes; `out` must be as it was.
+    fn answer(&self, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError>;
+}
+
+/// How a server runs.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Where to listen; port 0 takes a free one.
+    pub listen: HostPort,
+    /// Worker threads; 0 serves on the runtime of the caller (for simulations).
+    pub threads: usize,
+    /// Close a connection that sent nothing for this long.
+    pub idle_timeout: Option<Duration>,
+}
+
+/// The server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: HostPort,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No thread could be started.
+    #[error("cannot start a worker thread: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// A running server. Dropping it stops it without waiting; [`RpcServer::stop`] waits.
+pub struct RpcServer {
+    port: u16,
+    shutdown: watch::Sender<bool>,
+    acceptor: tokio::task::JoinHandle<()>,
+    workers: Vec<JoinHandle<()>>,
+    connections: Arc<AtomicUsize>,
+}
+
+impl RpcServer {
+    /// Listen and serve.
+    ///
+    /// # Errors
+    /// The address is taken, or a thread cannot be started.
+    pub async fn start<E: Env>(
+        config: ServerConfig,
+        env: E,
+        service: Arc<impl Service>,
+    ) -> Result<RpcServer, StartError> {
+        let listener = env.net().listen(&config.listen).await;
+        let listener = listener.map_err(|source| StartError::Listen { address: config.listen.clone(), source })?;
+        let port = listener.port();
+        let (shutdown, stopping) = watch::channel(false);
+        let connections = Arc::new(AtomicUsize::new(0));
+        let shared = Arc::new(Shared {
+            env,
+            service,
+            idle_timeout: config.idle_timeout,
+            connections: connections.clone(),
+            stopping,
+        });
+        let mut queues = Vec::new();
+        let mut workers = Vec::new();
+        for index in 0..config.threads {
+            let (queue, sockets) = mpsc::channel(HANDOVER_QUEUE);
+            let shared = shared.clone();
+            let thread = std::thread::Builder::new().name(format!("rpc-{index}"));
+            workers.push(thread.spawn(move || run_worker(&shared, sockets)).map_err(StartError::Thread)?);
+            queues.push(queue);
+        }
+        let acceptor = tokio::spawn(accept(shared, listener, queues));
+        Ok(RpcServer { port, shutdown, acceptor, workers, connections })
+    }
+
+    /// The port that was bound.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Open connections.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Accept no more, let answers under way be written, close.
+    pub async fn stop(mut self) {
+        let _ = self.shutdown.send(true);
+        let _ = (&mut self.acceptor).await;
+        let workers = std::mem::take(&mut self.workers);
+        let joined = tokio::task::spawn_blocking(move || workers.into_iter().for_each(|worker| drop(worker.join())));
+        let _ = joined.await;
+    }
+}
+
+impl Drop for RpcServer {
+    fn drop(&mut self) {
+        let _ = self.shutdown.send(true);
+    }
+}
+
+struct Shared<E, S> {
+    env: E,
+    service: Arc<S>,
+    idle_timeout: Option<Duration>,
+    connections: Arc<AtomicUsize>,
+    stopping: watch::Receiver<bool>,
+}
+
+/// Counts a connection for as long as it is open.
+struct Ticket(Arc<AtomicUsize>);
+
+impl Ticket {
+    fn new(count: &Arc<AtomicUsize>) -> Ticket {
+        count.fetch_add(1, Ordering::Relaxed);
+        Ticket(count.clone())
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+type Handover<E> = (<<E as Env>::Net as Net>::Detached, String, Ticket);
+
+/// Accept connections and deal them out to the workers in turn, or serve them here if there are none.
+async fn accept<E: Env, S: Service>(
+    shared: Arc<Shared<E, S>>,
+    mut listener: <E::Net as Net>::Listener,
+    queues: Vec<mpsc::Sender<Handover<E>>>,
+) {
+    let mut here = JoinSet::new();
+    let mut turn = 0;
+    let mut stop = shared.stopping.clone();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = here.join_next(), if !here.is_empty() => continue,
+            _ = stop.wait_for(|stop| *stop) => break,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Mostly "too many open files": the connection waits in the backlog until one is free.
+                tracing::warn!(%error, "cannot accept a connection");
+                shared.env.sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        if shared.connections.load(Ordering::Relaxed) >= CONNECTIONS_MAX {
+            tracing::warn!(%peer, limit = CONNECTIONS_MAX, "too many connections, this one is closed");
+            continue;
+        }
+        let ticket = Ticket::new(&shared.connections);
+        if queues.is_empty() {
+            here.spawn(serve_connection(shared.clone(), stream, peer, ticket));
+            continue;
+        }
+        turn = (turn + 1) % queues.len();
+        let Ok(socket) = E::Net::detach(stream) else { continue };
+        if queues[turn].send((socket, peer, ticket)).await.is_err() {
+            break;
+        }
+    }
+    let _ = deadline(&shared.env, DRAIN, async { while here.join_next().await.is_some() {} }).await;
+}
+
+fn run_worker<E: Env, S: Service>(shared: &Arc<Shared<E, S>>, mut sockets: mpsc::Receiver<Handover<E>>) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return tracing::error!(%error, "a worker thread has no runtime"),
+    };
+    runtime.block_on(async {
+        let mut tasks = JoinSet::new();
+        let mut stop = shared.stopping.clone();
+        loop {
+            tokio::select! {
+                handover = sockets.recv() => {
+                    let Some((socket, peer, ticket)) = handover else { break };
+                    match E::Net::attach(socket) {
+                        Ok(stream) => drop(tasks.spawn(serve_connection(shared.clone(), stream, peer, ticket))),
+                        Err(error) => tracing::warn!(%peer, %error, "a connection was lost between threads"),
+                    }
+                }
+                Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
+                _ = stop.wait_for(|stop| *stop) => break,
+            }
+        }
+        let _ = deadline(&shared.env, DRAIN, async { while tasks.join_next().await.is_some() {} }).await;
+    });
+}
+
+async fn serve_connection<E: Env, S: Service>(
+    shared: Arc<Shared<E, S>>,
+    mut stream: <E::Net as Net>::Stream,
+    peer: String,
+    _ticket: Ticket,
+) {
+    let mut stop = shared.stopping.clone();
+    let mut input = BytesMut::with_capacity(INPUT_BYTES);
+    let mut output = Vec::new();
+    let mut misfits = Misfits::default();
+    loop {
+        let read = async {
+            match shared.idle_timeout {
+                None => stream.read_buf(&mut input).await,
+                Some(limit) => deadline(&shared.env, limit, stream.read_buf(&mut input)).await.unwrap_or(Ok(0)),
+            }
+        };
+        let read = tokio::select! {
+            biased;
+            read = read => read,
+            _ = stop.wait_for(|stop| *stop) => return,
+        };
+        if !matches!(read, Ok(1..)) {
+            return;
+        }
+        loop {
+            let more = match answer_waiting(&*shared.service, &mut input, &mut output, &mut misfits, &peer) {
+                Ok(more) => more,
+                Err(error) => return tracing::warn!(%peer, %error, "connection closed"),
+            };
+            if !output.is_empty() {
+                match deadline(&shared.env, WRITE_DEADLINE, stream.write_all(&output)).await {
+                    Ok(Ok(())) => output.clear(),
+                    Ok(Err(_)) => return,
+                    Err(_) => return tracing::warn!(%peer, "connection closed: the peer does not read its answers"),
+                }
+            }
+            if !more {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        if output.capacity() > KEEP_BUFFER_BYTES {
+            output = Vec::new();
+        }
+        if input.is_empty() && input.capacity() > KEEP_BUFFER_BYTES {
+            input = BytesMut::with_capacity(INPUT_BYTES);
+        }
+    }
+}
+
+/// Answer the requests that are whole in `input`, until they are all done (false) or the answers should be written first (true).
+fn answer_waiting(
+    service: &impl Service,
+    input: &mut BytesMut,
+    output: &mut Vec<u8>,
+    misfits: &mut Misfits,
+    peer: &str,
+) -> Result<bool, FrameError> {
+    while let Some(header) = next_header(input)? {
+        let length = header.length as usize;
+        let whole = REQUEST_HEADER_BYTES + length + header.attachment as usize;
+        if input.len() < whole {
+            // The buffer grows with what arrives, not with what a header promises.
+            input.reserve((whole - input.len()).min(1 << 20));
+            return Ok(false);
+        }
+        let body = &input[REQUEST_HEADER_BYTES..REQUEST_HEADER_BYTES + length];
+        match Method::from_id(header.function_id) {
+            None => {
+                frame::put_error(
+                    output,
+                    header.seq,
+                    RpcErrc::FUNCTION_NOT_REGISTERED,
+                    "the rpc function not registered",
+                );
+            }
+            Some(method) => {
+                let answered = frame::put_response(output, header.seq, |out| service.answer(method, body, out));
+                if let Err(error) = answered {
+                    misfits.report(peer, method, &error);
+                    frame::put_error(output, header.seq, RpcErrc::INVALID_RPC_ARGUMENTS, "invalid rpc arg");
+                }
+            }
+        }
+        input.advance(whole);
+        if output.len() >= WRITE_AT_BYTES {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The header at the front of `input`, if it is there. The first byte alone tells who is no RPC peer.
+fn next_header(input: &BytesMut) -> Result<Option<RequestHeader>, FrameError> {
+    match input.first_chunk::<REQUEST_HEADER_BYTES>() {
+        Some(bytes) => RequestHeader::decode(bytes).map(Some),
+        None => match input.first() {
+            Some(&found) if found != frame::MAGIC => Err(FrameError::Magic { found }),
+            _ => Ok(None),
+        },
+    }
+}
+
+/// A client of another release fails in the same way on every call: each method is reported once per connection.
+#[derive(Default)]
+struct Misfits(HashSet<Method>);
+
+impl Misfits {
+    fn report(&mut self, peer: &str, method: Method, error: &DecodeError) {
+        if self.0.insert(method) {
+            tracing::warn!(%peer, method = method.name(), %error, "a request does not fit the method");
+        }
+    }
+}
+
+/// The worker threads that upstream's defaults give: one per processor, at most 16.
+pub fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(2, std::num::NonZero::get).min(16)
+}
