@@ -3,6 +3,7 @@
 pub mod alloc;
 pub mod base;
 pub mod env;
+pub mod http;
 pub mod master;
 pub mod metadata;
 pub mod rpc;

@@ -3,14 +3,18 @@
 //! Values are opaque here: nothing in this folder reads a segment descriptor (`wire::json` does). With `P2PHANDSHAKE` there is no
 //! metadata service at all, and nothing of this folder runs.
 //!
-//! Start with [`MetadataClient`]. Upstream: `transfer_metadata_plugin.cpp` and the HTTP metadata servers.
+//! Start with [`MetadataClient`] or with [`table`]. Upstream: `transfer_metadata_plugin.cpp` and the HTTP metadata servers.
 
 mod client;
 mod key;
+pub mod probe;
+mod service;
+pub mod table;
 mod uri;
 
 pub use client::MetadataClient;
 pub use key::{KeySpace, escape};
+pub use service::MetadataService;
 pub use uri::{MetadataUri, ParseMetadataUriError};
 
 use std::time::Duration;

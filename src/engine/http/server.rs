@@ -1,0 +1,243 @@
+//! Accepting connections and serving them, until told to stop.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body as _, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::engine::base::HostPort;
+use crate::engine::env::{Env, Listener, Net, deadline};
+use crate::engine::http::body::{self, BodyError};
+use crate::engine::http::{BindError, Handler, Limits, Request, Response, StatusCode, answer};
+
+/// A server that runs. Dropping it tells it to stop; [`Running::stop`] also waits for the end.
+#[derive(Debug)]
+pub struct Running {
+    at: HostPort,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    /// Where it listens: the host that was asked for, and the port that was taken.
+    pub fn at(&self) -> &HostPort {
+        &self.at
+    }
+
+    /// Stop: accept nothing more, let answers that have begun go out within [`Limits::drain`], close the rest.
+    pub async fn stop(self) {
+        let _ = self.stop.send(true);
+        // A panic in the accept loop is a bug that the panic itself has reported.
+        let _ = self.task.await;
+    }
+}
+
+/// Listen at `at` (port 0 takes a free one) and serve `handler` until the answer is stopped or dropped.
+///
+/// # Errors
+/// [`BindError`] when the address cannot be taken.
+pub async fn start<E: Env, H: Handler>(
+    env: E,
+    at: &HostPort,
+    limits: Limits,
+    handler: Arc<H>,
+) -> Result<Running, BindError> {
+    let listener = env.net().listen(at).await.map_err(|source| BindError { at: at.clone(), source })?;
+    let at = HostPort::new(at.host.clone(), listener.port());
+    let (stop, stopped) = watch::channel(false);
+    let room = limits.bodies_bytes_max.max(limits.body_bytes_max).div_ceil(BODY_UNIT);
+    let server = Server { env, limits, handler, bodies: Semaphore::new(room) };
+    let task = tokio::spawn(accept(Arc::new(server), listener, stopped));
+    Ok(Running { at, stop, task })
+}
+
+/// What the connections of one server share.
+struct Server<E, H> {
+    env: E,
+    limits: Limits,
+    handler: Arc<H>,
+    /// Room for bodies, in units of [`BODY_UNIT`].
+    bodies: Semaphore,
+}
+
+async fn accept<E: Env, H: Handler>(
+    server: Arc<Server<E, H>>,
+    mut listener: <E::Net as Net>::Listener,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            () = told_to_stop(&mut stopped) => break,
+            Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            accepted = listener.accept(), if connections.len() < server.limits.connections_max => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(connection(server.clone(), stream, stopped.clone()));
+                }
+                // Out of descriptors, or a connection that was gone before we saw it: do not spin on the former.
+                Err(_) => server.env.sleep(ACCEPT_PAUSE).await,
+            },
+        }
+    }
+    drop(listener);
+    let drained = async { while connections.join_next().await.is_some() {} };
+    if deadline(&server.env, server.limits.drain, drained).await.is_err() {
+        connections.shutdown().await;
+    }
+}
+
+async fn connection<E: Env, H: Handler>(
+    server: Arc<Server<E, H>>,
+    stream: <E::Net as Net>::Stream,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let stream = Unstalled { stream, env: server.env.clone(), limit: server.limits.stall, timer: None };
+    let limits = server.limits;
+    let service = service_fn(move |request| {
+        let server = server.clone();
+        async move { Ok::<_, Infallible>(server.answer(request).await) }
+    });
+    let mut connection = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.header)
+            .max_buf_size(limits.header_bytes_max)
+            .serve_connection(TokioIo::new(stream), service)
+    );
+    // What goes wrong on a connection ends that connection; there is nobody to tell.
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = told_to_stop(&mut stopped) => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
+}
+
+/// Ends when the sender says so, or is gone.
+async fn told_to_stop(stopped: &mut watch::Receiver<bool>) {
+    let _ = stopped.wait_for(|stop| *stop).await;
+}
+
+impl<E: Env, H: Handler> Server<E, H> {
+    async fn answer(&self, request: hyper::Request<Incoming>) -> Response {
+        let (head, mut incoming) = request.into_parts();
+        let (body, _room) = if incoming.is_end_stream() {
+            (Bytes::new(), None)
+        } else {
+            match self.body(&mut incoming).await {
+                Ok(read) => read,
+                Err(refusal) => return refusal,
+            }
+        };
+        let request = Request { method: head.method, target: head.uri, body };
+        match deadline(&self.env, self.limits.answer, self.handler.handle(request)).await {
+            Ok(response) => response,
+            Err(_) => answer(StatusCode::GATEWAY_TIMEOUT, TEXT, "no answer in time"),
+        }
+    }
+
+    /// The request's body, and the room that it takes up until the answer is made.
+    async fn body(&self, incoming: &mut Incoming) -> Result<(Bytes, Option<SemaphorePermit<'_>>), Response> {
+        let limit = self.limits.body_bytes_max;
+        let hint = incoming.size_hint();
+        if hint.lower() > limit as u64 {
+            return Err(too_long(limit));
+        }
+        // Without a length it could become as long as any.
+        let bytes = hint.exact().and_then(|n| usize::try_from(n).ok()).unwrap_or(limit);
+        let units = u32::try_from(bytes.div_ceil(BODY_UNIT)).unwrap_or(u32::MAX);
+        let read = async {
+            let room = if bytes <= BODY_UNIT { None } else { self.bodies.acquire_many(units).await.ok() };
+            body::read(incoming, limit).await.map(|body| (body, room))
+        };
+        match deadline(&self.env, self.limits.body, read).await {
+            Ok(Ok(read)) => Ok(read),
+            Ok(Err(BodyError::TooLong)) => Err(too_long(limit)),
+            Ok(Err(BodyError::Broken)) => Err(answer(StatusCode::BAD_REQUEST, TEXT, "the body is broken")),
+            Err(_) => Err(answer(StatusCode::REQUEST_TIMEOUT, TEXT, "the body did not come in time")),
+        }
+    }
+}
+
+fn too_long(limit: usize) -> Response {
+    answer(StatusCode::PAYLOAD_TOO_LARGE, TEXT, format!("a body has at most {limit} bytes here"))
+}
+
+/// A stream whose peer must take bytes within `limit`.
+struct Unstalled<E, S> {
+    stream: S,
+    env: E,
+    limit: Duration,
+    timer: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl<E: Env, S> Unstalled<E, S> {
+    /// Pass `progress` on; while there is none, let the timer run, which is made only then.
+    fn watch<T>(&mut self, cx: &mut Context<'_>, progress: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if progress.is_ready() {
+            self.timer = None;
+            return progress;
+        }
+        let timer = self.timer.get_or_insert_with(|| {
+            let (env, limit) = (self.env.clone(), self.limit);
+            Box::pin(async move { env.sleep(limit).await })
+        });
+        ready!(timer.as_mut().poll(cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+// Nothing is pinned inside.
+impl<E, S: Unpin> Unpin for Unstalled<E, S> {}
+
+impl<E: Env, S: AsyncRead + Unpin> AsyncRead for Unstalled<E, S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl<E: Env, S: AsyncWrite + Unpin> AsyncWrite for Unstalled<E, S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let progress = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.watch(cx, progress)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let progress = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.watch(cx, progress)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+const TEXT: &str = "text/plain; charset=utf-8";
+/// Bodies up to this size are not counted; larger ones are counted in this unit.
+const BODY_UNIT: usize = 64 << 10;
+/// Pause after a failed accept.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -1,0 +1,336 @@
+//! The records of the metadata service: who may write what, without sockets or clock.
+//!
+//! Values are opaque, with one exception that is Mooncake's: a key `<prefix>rpc_meta/<name>` says where the owner of a name is, and
+//! is not given to another while the owner lives. Whether it lives is found out by the shell (see `probe`); the table says where
+//! to ask, and decides at once where it can:
+//! * the owner was reported as expired ([`Table::owner_expired`]);
+//! * another name has since announced the same host and port, so whoever answers there is not the old owner.
+//!
+//! A name that changes hands loses its old segment descriptor with it: an engine that starts appends its buffers to the
+//! descriptor it finds under its name, and would announce the dead one's memory as its own.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+
+use crate::engine::base::HostPort;
+use crate::engine::metadata::{KeySpace, VALUE_BYTES_MAX};
+
+/// All records.
+#[derive(Debug, Default)]
+pub struct Table {
+    records: HashMap<Box<[u8]>, Record, foldhash::fast::FixedState>,
+    /// Sum of keys and values.
+    bytes: usize,
+    /// `rpc_meta` keys whose owner is known to be gone. Each is a key of `records`.
+    expired: HashSet<Box<[u8]>, foldhash::fast::FixedState>,
+    writes: u64,
+}
+
+#[derive(Debug)]
+struct Record {
+    value: Bytes,
+    /// Grows with each write of the table.
+    written: u64,
+}
+
+/// What became of a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// Written.
+    Updated,
+    /// It was there already, byte for byte.
+    Unchanged,
+    /// The name belongs to somebody else. If `owner` does not answer, go on with [`Table::take_over`].
+    Conflict {
+        /// Where the owner's handshake port is; `None` when the record does not say.
+        owner: Option<HostPort>,
+        /// What stands there.
+        standing: Bytes,
+    },
+    /// The table is full.
+    Full,
+}
+
+/// What [`Table::forget_segment`] found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Forgotten {
+    /// There was a segment descriptor.
+    pub ram: bool,
+    /// There was an `rpc_meta` record.
+    pub rpc_meta: bool,
+}
+
+impl Table {
+    /// The record under `key`.
+    pub fn get(&self, key: &[u8]) -> Option<Bytes> {
+        self.records.get(key).map(|record| record.value.clone())
+    }
+
+    /// Write `value` under `key`, if the key is free for it.
+    pub fn put(&mut self, key: &[u8], value: Bytes) -> Put {
+        if let (true, Some(record)) = (rpc_meta_name(key).is_some(), self.records.get(key)) {
+            if record.value == value {
+                self.expired.remove(key);
+                return Put::Unchanged;
+            }
+            if !self.expired.contains(key) && !self.endpoint_has_moved_on(key, record) {
+                return Put::Conflict { owner: endpoint(&record.value), standing: record.value.clone() };
+            }
+            self.drop_descriptor_of(key);
+        }
+        self.write(key, value)
+    }
+
+    /// The owner of `key` did not answer: write `value`, provided that `standing` still stands there, and remove the owner's
+    /// segment descriptor. If another write came first, this is a [`Table::put`] again.
+    pub fn take_over(&mut self, key: &[u8], standing: &Bytes, value: Bytes) -> Put {
+        match self.records.get(key) {
+            Some(record) if record.value == *standing => {
+                self.drop_descriptor_of(key);
+                self.write(key, value)
+            }
+            _ => self.put(key, value),
+        }
+    }
+
+    /// Remove the record under `key`; was there one?
+    pub fn remove(&mut self, key: &[u8]) -> bool {
+        self.expired.remove(key);
+        match self.records.remove(key) {
+            Some(record) => {
+                self.bytes -= key.len() + record.value.len();
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Remove everything that the owner of `name` has written: it is gone.
+    pub fn forget_segment(&mut self, keys: &KeySpace, name: &str) -> Forgotten {
+        Forgotten {
+            ram: self.remove(keys.ram_key(name).as_bytes()),
+            rpc_meta: self.remove(keys.rpc_meta_key(name).as_bytes()),
+        }
+    }
+
+    /// The owner of `name` has expired: its records stay, but the next one that wants the name gets it without a question.
+    pub fn owner_expired(&mut self, keys: &KeySpace, name: &str) {
+        let key = keys.rpc_meta_key(name).into_bytes();
+        if self.records.contains_key(key.as_slice()) {
+            self.expired.insert(key.into());
+        }
+    }
+
+    /// How many records there are.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Is there none?
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    fn write(&mut self, key: &[u8], value: Bytes) -> Put {
+        if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX {
+            return Put::Full;
+        }
+        self.writes += 1;
+        let written = self.writes;
+        let full = self.records.len() >= RECORDS_MAX;
+        let bytes = self.bytes + value.len();
+        match self.records.entry(key.into()) {
+            Entry::Occupied(mut slot) => {
+                let bytes = bytes - slot.get().value.len();
+                if bytes > TABLE_BYTES_MAX {
+                    return Put::Full;
+                }
+                slot.insert(Record { value, written });
+                self.bytes = bytes;
+            }
+            Entry::Vacant(slot) => {
+                let bytes = bytes + key.len();
+                if full || bytes > TABLE_BYTES_MAX {
+                    return Put::Full;
+                }
+                slot.insert(Record { value, written });
+                self.bytes = bytes;
+            }
+        }
+        self.expired.remove(key);
+        Put::Updated
+    }
+
+    /// Has another name announced the same endpoint after `record` was written? (Looks at all records; only for a conflict.)
+    fn endpoint_has_moved_on(&self, key: &[u8], record: &Record) -> bool {
+        let Some(endpoint_then) = endpoint(&record.value) else { return false };
+        self.records.iter().any(|(other, later)| {
+            later.written > record.written
+                && **other != *key
+                && rpc_meta_name(other).is_some()
+                && endpoint(&later.value).as_ref() == Some(&endpoint_then)
+        })
+    }
+
+    /// Remove the segment descriptor that belongs to the `rpc_meta` record `key`.
+    fn drop_descriptor_of(&mut self, key: &[u8]) {
+        let Some((prefix, name)) = rpc_meta_name(key) else { return };
+        let folder: &[u8] = if name.contains(&b'/') { b"" } else { b"ram/" };
+        self.remove(&[prefix, folder, name].concat());
+    }
+}
+
+/// Prefix and name in the key of an `rpc_meta` record; `None` for any other key. Upstream takes every key in which the text
+/// occurs for one, so that a segment called `rpc_meta` could never update its descriptor; here it is the folder that counts.
+fn rpc_meta_name(key: &[u8]) -> Option<(&[u8], &[u8])> {
+    const FOLDER: &[u8] = b"rpc_meta/";
+    let at = key.windows(FOLDER.len()).position(|window| window == FOLDER)?;
+    let starts_a_folder = at == 0 || key[at - 1] == b'/';
+    starts_a_folder.then(|| (&key[..at], &key[at + FOLDER.len()..]))
+}
+
+/// Where an `rpc_meta` record says that the handshake port is.
+fn endpoint(value: &[u8]) -> Option<HostPort> {
+    #[derive(serde::Deserialize)]
+    struct RpcMeta {
+        ip_or_host_name: String,
+        rpc_port: u16,
+    }
+    let record: RpcMeta = serde_json::from_slice(value).ok()?;
+    (!record.ip_or_host_name.is_empty()).then(|| HostPort::new(record.ip_or_host_name, record.rpc_port))
+}
+
+/// Records that are kept: two for each of 100,000 engines.
+pub const RECORDS_MAX: usize = 200_000;
+/// Longest key.
+pub const KEY_BYTES_MAX: usize = 4 << 10;
+/// Bytes of all keys and values.
+pub const TABLE_BYTES_MAX: usize = 1 << 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RPC: &[u8] = b"mooncake/rpc_meta/a";
+    const RAM: &[u8] = b"mooncake/ram/a";
+
+    fn meta(port: u16) -> Bytes {
+        format!("{{\"ip_or_host_name\":\"127.0.0.1\",\"rpc_port\":{port}}}").into()
+    }
+
+    fn owned_by(port: u16) -> Table {
+        let mut table = Table::default();
+        assert_eq!(table.put(RPC, meta(port)), Put::Updated);
+        assert_eq!(table.put(RAM, "descriptor".into()), Put::Updated);
+        table
+    }
+
+    fn conflict(port: u16) -> Put {
+        Put::Conflict { owner: Some(HostPort::new("127.0.0.1", port)), standing: meta(port) }
+    }
+
+    #[test]
+    fn any_other_record_is_overwritten_and_the_same_rpc_meta_is_no_change() {
+        let mut table = owned_by(1);
+        assert_eq!(table.put(RAM, "other".into()), Put::Updated);
+        assert_eq!(table.get(RAM), Some("other".into()));
+        assert_eq!(table.put(RPC, meta(1)), Put::Unchanged);
+    }
+
+    #[test]
+    fn a_name_is_not_given_away_without_asking_its_owner() {
+        let mut table = owned_by(1);
+        assert_eq!(table.put(RPC, meta(2)), conflict(1));
+        assert_eq!((table.get(RPC), table.get(RAM)), (Some(meta(1)), Some("descriptor".into())));
+    }
+
+    #[test]
+    fn a_name_that_changes_hands_loses_its_old_descriptor() {
+        let mut table = owned_by(1);
+        assert_eq!(table.take_over(RPC, &meta(1), meta(2)), Put::Updated);
+        assert_eq!((table.get(RPC), table.get(RAM)), (Some(meta(2)), None));
+        let mut slashed = Table::default();
+        slashed.put(b"mooncake/x/rpc_meta/n/v", meta(1));
+        slashed.put(b"mooncake/x/n/v", "descriptor".into());
+        slashed.take_over(b"mooncake/x/rpc_meta/n/v", &meta(1), meta(2));
+        assert_eq!(slashed.get(b"mooncake/x/n/v"), None);
+    }
+
+    #[test]
+    fn of_two_that_take_over_the_same_name_only_one_gets_it() {
+        let mut table = owned_by(1);
+        assert_eq!(table.take_over(RPC, &meta(1), meta(2)), Put::Updated);
+        table.put(RAM, "of the second".into());
+        assert_eq!(table.take_over(RPC, &meta(1), meta(3)), conflict(2));
+        assert_eq!(table.get(RAM), Some("of the second".into()));
+    }
+
+    #[test]
+    fn an_expired_owner_is_not_asked_but_one_that_shows_up_again_is() {
+        let keys = KeySpace::default();
+        let mut table = owned_by(1);
+        table.owner_expired(&keys, "a");
+        table.owner_expired(&keys, "never seen");
+        assert_eq!(table.put(RPC, meta(1)), Put::Unchanged);
+        assert_eq!(table.put(RPC, meta(2)), conflict(1));
+        table.owner_expired(&keys, "a");
+        assert_eq!(table.put(RPC, meta(2)), Put::Updated);
+        assert_eq!(table.get(RAM), None);
+        assert_eq!(table.put(RPC, meta(3)), conflict(2));
+    }
+
+    #[test]
+    fn an_endpoint_that_another_name_announced_later_says_nothing_about_the_first() {
+        let mut table = owned_by(1);
+        table.put(b"mooncake/rpc_meta/b", meta(1));
+        assert_eq!(table.put(RPC, meta(2)), Put::Updated);
+        // And the other way round: b is the later one, so it is asked.
+        assert_eq!(table.put(b"mooncake/rpc_meta/b", meta(3)), conflict(1));
+    }
+
+    #[test]
+    fn an_owner_that_cannot_be_asked_keeps_the_name() {
+        let mut table = Table::default();
+        table.put(RPC, "{\"x\":1}".into());
+        let standing = Bytes::from("{\"x\":1}");
+        assert_eq!(table.put(RPC, "{\"x\":2}".into()), Put::Conflict { owner: None, standing });
+    }
+
+    #[test]
+    fn forgetting_a_segment_removes_both_records_and_nothing_else() {
+        let mut table = owned_by(1);
+        table.put(b"mooncake/ram/b", "b".into());
+        assert_eq!(table.forget_segment(&KeySpace::default(), "a"), Forgotten { ram: true, rpc_meta: true });
+        assert_eq!(table.forget_segment(&KeySpace::default(), "a"), Forgotten::default());
+        assert_eq!((table.len(), table.bytes), (1, "mooncake/ram/b".len() + 1));
+    }
+
+    #[test]
+    fn a_segment_that_is_called_like_the_folder_can_update_its_descriptor() {
+        let mut table = Table::default();
+        for key in [b"mooncake/ram/rpc_meta".as_slice(), b"mooncake/my_rpc_meta/x"] {
+            assert_eq!(table.put(key, "1".into()), Put::Updated);
+            assert_eq!(table.put(key, "2".into()), Put::Updated);
+        }
+    }
+
+    #[test]
+    fn a_key_or_a_value_beyond_the_bounds_is_refused_and_leaves_no_trace() {
+        let mut table = Table::default();
+        assert_eq!(table.put(&vec![b'k'; KEY_BYTES_MAX + 1], Bytes::new()), Put::Full);
+        assert_eq!(table.put(b"k", vec![0; VALUE_BYTES_MAX + 1].into()), Put::Full);
+        assert!(table.is_empty());
+        // Clones share their memory, so a full table costs the test one value.
+        let value = Bytes::from(vec![0; VALUE_BYTES_MAX]);
+        let fit = (TABLE_BYTES_MAX - 100) / VALUE_BYTES_MAX;
+        for n in 0..fit {
+            assert_eq!(table.put(&[u8::try_from(n).unwrap()], value.clone()), Put::Updated);
+        }
+        assert_eq!(table.put(b"one more", value.clone()), Put::Full);
+        assert_eq!(table.put(&[0], value), Put::Updated);
+        assert_eq!((table.len(), table.bytes), (fit, fit * (VALUE_BYTES_MAX + 1)));
+    }
+}

@@ -1,0 +1,250 @@
+//! The metadata service over real HTTP: the captured answers of the real one, and the mends.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use mcctl::engine::base::HostPort;
+use mcctl::engine::env::RealEnv;
+use mcctl::engine::http::Running;
+use mcctl::engine::metadata::table::Forgotten;
+use mcctl::engine::metadata::{KeySpace, MetadataClient, MetadataError, MetadataService};
+use proptest::prelude::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use crate::http::{Connection, replay};
+
+async fn serve() -> (MetadataService<RealEnv>, Running, MetadataClient) {
+    let service = MetadataService::new(RealEnv::new(), KeySpace::default());
+    let running = service.start(&HostPort::new("127.0.0.1", 0)).await.unwrap();
+    let client = MetadataClient::http(&format!("http://{}/metadata", running.at())).unwrap();
+    (service, running, client)
+}
+
+fn rpc_meta(port: u16) -> Bytes {
+    format!("{{\"ip_or_host_name\":\"127.0.0.1\",\"rpc_port\":{port}}}").into()
+}
+
+/// What an engine's handshake port does with a connection.
+#[derive(Clone, Copy)]
+enum Owner {
+    Answers,
+    ClosesInOrder,
+    Hangs,
+    IsAnotherProgram,
+    IsGone,
+}
+
+/// The port at which `owner` lives, and what keeps it alive.
+async fn owner(owner: Owner) -> (u16, Option<tokio::task::JoinHandle<()>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    if let Owner::IsGone = owner {
+        return (port, None);
+    }
+    let task = tokio::spawn(async move {
+        let mut open = Vec::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            match owner {
+                Owner::Answers => {
+                    let mut probe = [0; 12];
+                    stream.read_exact(&mut probe).await.unwrap();
+                    assert_eq!(&probe, b"\x04\0\0\0\0\0\0\0\x03{}\n");
+                    stream.write_all(b"\x15\0\0\0\0\0\0\0\x03{\"status\":\"success\"}\n").await.unwrap();
+                }
+                Owner::ClosesInOrder => {
+                    let _ = stream.read(&mut [0; 64]).await;
+                }
+                Owner::IsAnotherProgram => stream.write_all(b"SSH-2.0-OpenSSH_9.6\r\n").await.unwrap(),
+                Owner::Hangs | Owner::IsGone => open.push(stream),
+            }
+        }
+    });
+    (port, Some(task))
+}
+
+#[tokio::test]
+async fn every_captured_request_is_answered_as_the_real_server_does() {
+    let (_service, running, _) = serve().await;
+    replay("metadata.txt", running.at().port).await;
+}
+
+#[tokio::test]
+async fn a_name_changes_hands_only_when_its_owner_is_gone() {
+    let (_service, _running, client) = serve().await;
+    let cases = [
+        (Owner::Answers, false),
+        (Owner::ClosesInOrder, false),
+        (Owner::Hangs, true),
+        (Owner::IsAnotherProgram, true),
+        (Owner::IsGone, true),
+    ];
+    for (n, (kind, taken)) in cases.into_iter().enumerate() {
+        let (port, task) = owner(kind).await;
+        let (rpc, ram) = (format!("mooncake/rpc_meta/node-{n}"), format!("mooncake/ram/node-{n}"));
+        client.put(&rpc, rpc_meta(port)).await.unwrap();
+        client.put(&ram, "old".into()).await.unwrap();
+        let started = Instant::now();
+        let answer = client.put(&rpc, rpc_meta(1)).await;
+        assert!(started.elapsed() < Duration::from_secs(1), "case {n}: {:?}", started.elapsed());
+        if taken {
+            answer.unwrap();
+            assert_eq!(client.get(&rpc).await.unwrap(), Some(rpc_meta(1)), "case {n}");
+            assert_eq!(client.get(&ram).await.unwrap(), None, "case {n}");
+        } else {
+            let error = answer.unwrap_err();
+            assert!(error.is_duplicate(), "case {n}: {error}");
+            assert_eq!(client.get(&ram).await.unwrap(), Some("old".into()), "case {n}");
+        }
+        if let Some(task) = task {
+            task.abort();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_dead_clients_records_are_removed_under_the_spelling_that_engines_use() {
+    let (service, _running, client) = serve().await;
+    client.put("mooncake/rpc_meta/localhost:12805", rpc_meta(1)).await.unwrap();
+    client.put("mooncake/ram/localhost:12805", "d".into()).await.unwrap();
+    assert_eq!(service.forget_segment("localhost:12805"), Forgotten { ram: true, rpc_meta: true });
+    assert_eq!(client.get("mooncake/ram/localhost:12805").await.unwrap(), None);
+    assert!(!client.remove("mooncake/rpc_meta/localhost:12805").await.unwrap());
+    assert_eq!(service.records(), 0);
+}
+
+#[tokio::test]
+async fn an_expired_owner_is_not_asked_though_it_would_answer() {
+    let (service, _running, client) = serve().await;
+    let (port, _task) = owner(Owner::Answers).await;
+    client.put("mooncake/rpc_meta/n", rpc_meta(port)).await.unwrap();
+    service.owner_expired("n");
+    client.put("mooncake/rpc_meta/n", rpc_meta(1)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_that_take_over_a_dead_owners_name_one_wins() {
+    let (_service, _running, client) = serve().await;
+    let (port, _) = owner(Owner::IsGone).await;
+    client.put("mooncake/rpc_meta/n", rpc_meta(port)).await.unwrap();
+    // Each of them is alive, so that whoever comes second finds the first one answering.
+    let mut tries = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let client = client.clone();
+        tries.spawn(async move {
+            let (port, _task) = owner(Owner::Answers).await;
+            client.put("mooncake/rpc_meta/n", rpc_meta(port)).await.map(|()| port)
+        });
+    }
+    let results = tries.join_all().await;
+    let winners: Vec<_> = results.iter().filter_map(|r| r.as_ref().ok()).collect();
+    assert_eq!(winners.len(), 1, "{results:?}");
+    assert!(results.iter().all(|r| r.as_ref().err().is_none_or(MetadataError::is_duplicate)));
+    assert_eq!(client.get("mooncake/rpc_meta/n").await.unwrap(), Some(rpc_meta(*winners[0])));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writes_of_many_engines_at_once_are_all_kept() {
+    let (service, _running, client) = serve().await;
+    let mut writes = tokio::task::JoinSet::new();
+    for n in 0..64 {
+        let client = client.clone();
+        writes.spawn(async move {
+            for (folder, body) in [("rpc_meta", rpc_meta(1000 + n)), ("ram", format!("{n}").into())] {
+                client.put(&format!("mooncake/{folder}/engine:{n}"), body).await.unwrap();
+            }
+        });
+    }
+    writes.join_all().await;
+    assert_eq!(service.records(), 128);
+    for n in 0..64 {
+        let found = client.get(&format!("mooncake/ram/engine:{n}")).await.unwrap();
+        assert_eq!(found, Some(format!("{n}").into()));
+    }
+}
+
+#[tokio::test]
+async fn a_large_record_comes_back_and_a_larger_one_is_refused() {
+    let (_service, running, client) = serve().await;
+    let large = Bytes::from(vec![b'x'; 5 << 20]);
+    client.put("mooncake/ram/large", large.clone()).await.unwrap();
+    assert_eq!(client.get("mooncake/ram/large").await.unwrap(), Some(large));
+    let mut connection = Connection::to(running.at().port).await;
+    connection.send(b"PUT /metadata?key=k HTTP/1.1\r\nHost: t\r\nContent-Length: 99999999999\r\n\r\n").await;
+    assert_eq!(connection.answer(false).await.status, 413);
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_an_error_that_names_it() {
+    let (service, running, _) = serve().await;
+    let error = service.start(running.at()).await.unwrap_err();
+    assert!(error.is_in_use());
+    assert_eq!(error.to_string(), format!("cannot listen on {}", running.at()));
+}
+
+#[tokio::test]
+async fn stopping_frees_the_port_at_once_in_spite_of_idle_and_half_sent_requests() {
+    let (service, running, _) = serve().await;
+    let at = running.at().clone();
+    let mut idle = Connection::to(at.port).await;
+    assert_eq!(idle.ask("GET", "/health", b"").await.status, 200);
+    let mut half = Connection::to(at.port).await;
+    half.send(b"PUT /metadata?key=k HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\nab").await;
+    let started = Instant::now();
+    running.stop().await;
+    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    assert!(idle.is_closed().await);
+    let again = service.start(&at).await.unwrap();
+    assert_eq!(again.at(), &at);
+}
+
+#[tokio::test]
+async fn what_is_no_http_is_refused_and_the_service_goes_on() {
+    let (_service, running, client) = serve().await;
+    for bad in [&b"\x00\x01\x02\x03\x04\x05\x06\x07\x08\r\n\r\n"[..], b"GET /metadata?key=\xff\xfe HTTP/9\r\n\r\n"] {
+        let mut connection = Connection::to(running.at().port).await;
+        connection.send(bad).await;
+        assert_eq!(connection.answer(true).await.status, 400);
+    }
+    let mut long = Connection::to(running.at().port).await;
+    let mut head = b"GET /metadata?key=".to_vec();
+    head.resize(200 << 10, b'a');
+    // The server may close before it has taken it all.
+    let _ = tokio::time::timeout(Duration::from_secs(5), long.send(&head)).await;
+    assert_eq!(client.get("k").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_service_that_is_not_there_is_an_error_within_the_connect_limit() {
+    let (port, _) = owner(Owner::IsGone).await;
+    let client = MetadataClient::http(&format!("http://127.0.0.1:{port}/metadata")).unwrap();
+    let error = client.get("mooncake/ram/x").await.unwrap_err();
+    assert!(matches!(&error, MetadataError::Unreachable { key, .. } if key == "mooncake/ram/x"), "{error}");
+    let (port, _task) = owner(Owner::Hangs).await;
+    let client = MetadataClient::http(&format!("http://127.0.0.1:{port}/metadata")).unwrap();
+    let started = Instant::now();
+    let error = client.get("k").await.unwrap_err();
+    assert!(matches!(error, MetadataError::Timeout { .. }) && error.is_retryable(), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(4));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn any_key_round_trips(keys in proptest::collection::vec("\\PC{1,40}", 1..8), value in proptest::collection::vec(any::<u8>(), 0..100)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (_service, _running, client) = serve().await;
+            for (n, key) in keys.iter().enumerate() {
+                // Each write must be seen under exactly its own key, whatever the key is made of.
+                let key = format!("{n}{key}");
+                let value = Bytes::from([value.as_slice(), n.to_string().as_bytes()].concat());
+                client.put(&key, value.clone()).await.unwrap();
+                assert_eq!(client.get(&key).await.unwrap(), Some(value));
+                assert!(client.remove(&key).await.unwrap());
+                assert_eq!(client.get(&key).await.unwrap(), None);
+            }
+        });
+    }
+}
