@@ -7,4 +7,5 @@ pub mod http;
 pub mod master;
 pub mod metadata;
 pub mod rpc;
+pub mod sys;
 pub mod wire;
