@@ -1,9 +1,159 @@
 //! The command line: the only place that knows clap, tables, colours, progress bars and exit codes.
 
+pub mod args;
+pub mod bench;
+pub mod config_file;
+pub mod error;
+pub mod flags;
+pub mod gflags;
+pub mod help;
+pub mod logging;
+pub mod output;
+pub mod serve;
+pub mod settings;
+
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
+use clap::{Args, Parser, Subcommand};
+
+use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::serve::Service;
+
+/// What `--version` says after the program's name.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (speaks Mooncake 0.3.13)");
+
+/// Size, check, serve, move and measure a Mooncake KV-cache store.
+#[derive(Debug, Parser)]
+#[command(name = "mcctl", version = VERSION, max_term_width = 100, disable_help_subcommand = true)]
+#[command(after_help = "Exit codes: 0 done, 1 ran and the answer is no, 2 command line or configuration wrong, \
+    3 something outside unreachable, 4 this host cannot do it, 70 a bug.\n\
+    A link named mooncake_master, mooncake_http_metadata_server, mc_store_rest_server or mooncake_store_service behaves as that program.")]
+struct Cli {
+    /// Log lines to write on stderr: off, error, warn, info, debug, trace, or a filter [environment: MCCTL_LOG, MC_LOG_LEVEL]
+    #[arg(long, global = true, value_name = "LEVEL")]
+    log_level: Option<String>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a part of a store until a signal ends it
+    #[command(subcommand)]
+    Serve(ServeCommand),
+    /// Measure
+    #[command(subcommand)]
+    Bench(bench::Command),
+}
+
+#[derive(Debug, Subcommand)]
+enum ServeCommand {
+    /// The master: where objects are, and who holds memory (takes mooncake_master's flags)
+    #[command(disable_help_flag = true)]
+    Master(Raw),
+    /// The transfer engine's metadata service (takes mooncake_http_metadata_server's flags)
+    #[command(disable_help_flag = true)]
+    Metadata(Raw),
+    /// A store node: memory for objects, and a REST port (takes mooncake_store_service's flags)
+    #[command(disable_help_flag = true)]
+    Store(Raw),
+}
+
+/// Flags that another parser reads.
+#[derive(Debug, Args)]
+struct Raw {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAGS")]
+    args: Vec<String>,
+}
+
 /// Run the command line `args` (the program's name first) and give its exit code.
-pub fn main(_args: Vec<OsString>) -> ExitCode {
-    ExitCode::from(2)
+pub fn main(args: Vec<OsString>) -> ExitCode {
+    error::install_panic_hook();
+    error::guard(|| run(args).unwrap_or_else(|failure| failure.report())).into()
+}
+
+fn run(args: Vec<OsString>) -> Outcome {
+    let args = args.into_iter().map(OsString::into_string).collect::<Result<Vec<_>, _>>();
+    let args = args.map_err(|bad| Failure::usage(format!("an argument is not UTF-8: {}", bad.display())))?;
+    let (service, rest) = match service_of(&args) {
+        Some(found) => found,
+        None => {
+            let cli = match Cli::try_parse_from(&args) {
+                Ok(cli) => cli,
+                // --help and --version
+                Err(error) if !error.use_stderr() => {
+                    output::data(error.to_string())?;
+                    return Ok(Exit::Done);
+                }
+                Err(error) => return Err(error.into()),
+            };
+            return cli.run();
+        }
+    };
+    service.run(rest, None)
+}
+
+/// The service that the command line names at once, by the program's own name or as its first two words. Its flags are not
+/// clap's: they go past it untouched.
+fn service_of(args: &[String]) -> Option<(Service, &[String])> {
+    let (program, rest) = args.split_first()?;
+    let service = match Path::new(program).file_name()?.to_str()? {
+        "mooncake_master" => Service::Master,
+        "mooncake_http_metadata_server" => Service::Metadata,
+        "mc_store_rest_server" | "mooncake_store_service" => Service::Store,
+        _ => {
+            let ([first, second], rest) = rest.split_first_chunk::<2>()?;
+            let service = match (first.as_str(), second.as_str()) {
+                ("serve", "master") => Service::Master,
+                ("serve", "metadata") => Service::Metadata,
+                ("serve", "store") => Service::Store,
+                _ => return None,
+            };
+            return Some((service, rest));
+        }
+    };
+    Some((service, rest))
+}
+
+impl Cli {
+    fn run(self) -> Outcome {
+        let level = self.log_level.as_deref();
+        match self.command {
+            Command::Serve(ServeCommand::Master(raw)) => Service::Master.run(&raw.args, level),
+            Command::Serve(ServeCommand::Metadata(raw)) => Service::Metadata.run(&raw.args, level),
+            Command::Serve(ServeCommand::Store(raw)) => Service::Store.run(&raw.args, level),
+            Command::Bench(command) => {
+                logging::init(level, "warn")?;
+                command.run()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_link_or_two_words_name_a_service() {
+        let split = |line: &str| -> Option<(Service, usize)> {
+            let args: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            service_of(&args).map(|(service, rest)| (service, rest.len()))
+        };
+        assert_eq!(split("/usr/bin/mooncake_master --rpc_port 1"), Some((Service::Master, 2)));
+        assert_eq!(split("mooncake_http_metadata_server"), Some((Service::Metadata, 0)));
+        assert_eq!(split("mc_store_rest_server --port 1"), Some((Service::Store, 2)));
+        assert_eq!(split("./mooncake_store_service -Da=b"), Some((Service::Store, 1)));
+        assert_eq!(split("mcctl serve store --port=1"), Some((Service::Store, 1)));
+        assert_eq!(split("mcctl serve"), None);
+        assert_eq!(split("mcctl bench transfer"), None);
+    }
 }

@@ -1,0 +1,26 @@
+//! `mcctl bench`: measurements.
+
+pub mod transfer;
+
+use clap::Subcommand;
+
+use crate::commands::error::Outcome;
+
+/// What to measure.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Bytes moved by the transfer engine between two processes
+    Transfer(transfer::Args),
+}
+
+impl Command {
+    /// Measure.
+    ///
+    /// # Errors
+    /// What the user has to know.
+    pub fn run(self) -> Outcome {
+        match self {
+            Command::Transfer(args) => transfer::run(&args),
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! A configuration file: YAML or JSON (comments tolerated) with upstream's keys, as assignments to a table's flags.
+//!
+//! Upstream ignores unknown keys and aborts on values of another type; here both are errors that name file and key.
+
+use std::path::Path;
+
+use serde_json::Value as Json;
+
+use crate::commands::error::Failure;
+use crate::commands::flags::{Key, Kind, Table};
+use crate::commands::settings::{Assignment, Origin};
+
+/// The longest configuration file that is read, bytes.
+pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
+
+/// Must a JSON value have the type of its flag, or may it be a text that reads as one?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Typing {
+    /// As `mooncake_master` reads JSON.
+    Strict,
+    /// As the store service reads JSON, and everybody YAML: `"16gb"`, `"true"`.
+    Loose,
+}
+
+/// The assignments that the file `path` with content `text` makes to flags of `table`. The ending of the name tells the format.
+///
+/// # Errors
+/// The file is neither YAML nor JSON, or has an unknown key, a list, or a value of another type.
+pub fn parse(table: &'static Table, path: &Path, text: &str, json: Typing) -> Result<Vec<Assignment>, Failure> {
+    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_ascii_lowercase();
+    let (document, typing) = match ending.as_str() {
+        "yaml" | "yml" => (parse_yaml(path, text)?, Typing::Loose),
+        "json" => (parse_json(path, text)?, json),
+        _ => {
+            return Err(Failure::usage(format!("{}: unknown kind of configuration file", path.display()))
+                .found(format!("a name that ends in '.{ending}'"))
+                .next("name it .yaml, .yml or .json"));
+        }
+    };
+    let mut reader = Reader { table, path, typing, out: Vec::new() };
+    match document {
+        Json::Object(map) => map.iter().try_for_each(|(key, value)| reader.entry(key, value))?,
+        // An empty YAML file.
+        Json::Null => {}
+        other => {
+            return Err(Failure::usage(format!("{}: the file must be a map of keys to values", path.display()))
+                .found(kind_of(&other)));
+        }
+    }
+    Ok(reader.out)
+}
+
+fn parse_yaml(path: &Path, text: &str) -> Result<Json, Failure> {
+    serde_yaml_ng::from_str(text).map_err(|error| malformed(path, "YAML", &error.to_string()))
+}
+
+fn parse_json(path: &Path, text: &str) -> Result<Json, Failure> {
+    serde_json::from_reader(json_comments::StripComments::new(text.as_bytes()))
+        .map_err(|error| malformed(path, "JSON", &error.to_string()))
+}
+
+fn malformed(path: &Path, format: &str, found: &str) -> Failure {
+    Failure::usage(format!("{} is not valid {format}", path.display())).found(found).next("mend the file at that place")
+}
+
+struct Reader<'a> {
+    table: &'static Table,
+    path: &'a Path,
+    typing: Typing,
+    out: Vec<Assignment>,
+}
+
+impl Reader<'_> {
+    fn entry(&mut self, key: &str, value: &Json) -> Result<(), Failure> {
+        if let Json::Object(map) = value {
+            return map.iter().try_for_each(|(inner, value)| self.entry(&format!("{key}.{inner}"), value));
+        }
+        let Some(flag) = self.table.find_key(key) else { return Err(self.unknown(key)) };
+        let ill_typed = || {
+            Failure::usage(format!(
+                "{}: key '{key}' is {}, but {} is expected",
+                self.path.display(),
+                kind_of(value),
+                flag.kind
+            ))
+            .found(format!("{key}: {value}"))
+            .next(format!("{key}: {}", flag.help))
+        };
+        let text = match value {
+            Json::Bool(b) if flag.kind == Kind::Bool => b.to_string(),
+            Json::Number(n) if flag.kind != Kind::Bool => n.to_string(),
+            Json::String(text) if self.typing == Typing::Loose || takes_text(flag.kind) => text.clone(),
+            _ => return Err(ill_typed()),
+        };
+        if flag.kind.parse(&text).is_none() {
+            return Err(ill_typed());
+        }
+        let origin = Origin::File { path: self.path.to_owned(), key: key.to_owned() };
+        self.out.push(Assignment { flag, text, origin });
+        Ok(())
+    }
+
+    fn unknown(&self, key: &str) -> Failure {
+        let failure = Failure::usage(format!("{}: unknown key '{key}'", self.path.display()));
+        if let Some(flag) = self.table.flags().find(|flag| flag.name == key) {
+            return match flag.key {
+                Key::Named(name) => failure.next(format!("in a file {} is written {name}", flag.spelled())),
+                Key::None(instead) => failure.next(format!("{} cannot be set in a file: {instead}", flag.spelled())),
+                Key::Same => failure,
+            };
+        }
+        let leaf = key.rsplit('.').next().unwrap_or(key);
+        match self.table.nearest_key(leaf) {
+            Some(near) => failure.next(format!("the nearest known one is {near}")),
+            None => {
+                failure.next(format!("mcctl {} --help lists the flags, whose names are the keys", self.table.command))
+            }
+        }
+    }
+}
+
+fn takes_text(kind: Kind) -> bool {
+    matches!(kind, Kind::Text | Kind::Word(_) | Kind::Duration | Kind::Size)
+}
+
+fn kind_of(value: &Json) -> String {
+    match value {
+        Json::Null => "empty".to_owned(),
+        Json::Bool(b) => b.to_string(),
+        Json::Number(n) => n.to_string(),
+        Json::String(text) => format!("the text '{text}'"),
+        Json::Array(_) => "a list".to_owned(),
+        Json::Object(_) => "a map".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::flags::flag;
+
+    static TABLE: Table = Table {
+        command: "serve test",
+        about: "",
+        groups: &[(
+            "All",
+            &[
+                flag("rpc_port", Kind::Port, "0", "the RPC port"),
+                flag("port", Kind::Port, "0", "the old name").not_in_file("write rpc_port"),
+                flag("client_ttl", Kind::Whole(0, 100), "10", "seconds").key("client_live_ttl_sec"),
+                flag("enable_ha", Kind::Bool, "false", "ha"),
+                flag("default_kv_lease_ttl", Kind::Duration, "10s", "lease"),
+                flag("eviction_ratio", Kind::Number(0.0, 1.0), "0.05", "share"),
+                flag("cluster_id", Kind::Text, "", "name"),
+            ],
+        )],
+    };
+
+    fn read(name: &str, text: &str) -> Result<Vec<String>, String> {
+        let show = |given: &Assignment| format!("{}={}", given.flag.name, given.text);
+        match parse(&TABLE, Path::new(name), text, Typing::Strict) {
+            Ok(given) => Ok(given.iter().map(show).collect()),
+            Err(failure) => Err(failure.line().trim_end().to_owned()),
+        }
+    }
+
+    fn refused(name: &str, text: &str) -> String {
+        read(name, text).expect_err("it should be refused")
+    }
+
+    #[test]
+    fn yaml_and_json_with_comments_give_the_same_assignments() {
+        let expected =
+            ["client_ttl=30", "default_kv_lease_ttl=5s", "enable_ha=false", "eviction_ratio=0.1", "rpc_port=1"];
+        let yaml = "# a master\nrpc_port: 1\nclient_live_ttl_sec: 30\nenable_ha: false\ndefault_kv_lease_ttl: 5s\neviction_ratio: 0.1\n";
+        let json = r#"{ // a master
+            "rpc_port": 1, "client_live_ttl_sec": 30, /* more */ "enable_ha": false,
+            "default_kv_lease_ttl": "5s", "eviction_ratio": 0.1 }"#;
+        for (name, text) in [("m.yaml", yaml), ("m.yml", yaml), ("m.json", json)] {
+            let mut found = read(name, text).expect(name);
+            found.sort();
+            assert_eq!(found, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_empty_file_assigns_nothing() {
+        assert_eq!(read("m.yaml", ""), Ok(vec![]));
+        assert_eq!(read("m.yaml", "# only a comment\n"), Ok(vec![]));
+        assert_eq!(read("m.json", "{}"), Ok(vec![]));
+    }
+
+    #[test]
+    fn an_unknown_key_names_file_key_and_the_nearest_known_one() {
+        assert_eq!(
+            refused("m.yaml", "rpc_prot: 1"),
+            "error: m.yaml: unknown key 'rpc_prot'; next: the nearest known one is rpc_port"
+        );
+        assert_eq!(
+            refused("m.json", r#"{"master": {"rpc_port": 1}}"#),
+            "error: m.json: unknown key 'master.rpc_port'; next: the nearest known one is rpc_port"
+        );
+    }
+
+    #[test]
+    fn a_flag_name_that_is_no_key_names_the_key() {
+        assert_eq!(
+            refused("m.yaml", "client_ttl: 30"),
+            "error: m.yaml: unknown key 'client_ttl'; next: in a file --client-ttl is written client_live_ttl_sec"
+        );
+        assert!(refused("m.yaml", "port: 30").ends_with("--port cannot be set in a file: write rpc_port"));
+    }
+
+    #[test]
+    fn a_value_of_another_type_names_file_key_found_and_expected() {
+        assert_eq!(
+            refused("m.json", r#"{"rpc_port": "50051"}"#),
+            "error: m.json: key 'rpc_port' is the text '50051', but a port from 0 to 65535 is expected; found: rpc_port: \
+             \"50051\"; next: rpc_port: the RPC port"
+        );
+        for (name, text) in [
+            ("m.json", r#"{"enable_ha": "false"}"#),
+            ("m.json", r#"{"enable_ha": 1}"#),
+            ("m.json", r#"{"rpc_port": [1]}"#),
+            ("m.json", r#"{"rpc_port": null}"#),
+            ("m.json", r#"{"rpc_port": 1.5}"#),
+            ("m.json", r#"{"eviction_ratio": 2}"#),
+            ("m.yaml", "rpc_port: abc"),
+            ("m.yaml", "enable_ha: maybe"),
+            ("m.yaml", "cluster_id: true"),
+        ] {
+            assert!(refused(name, text).contains("is expected"), "{text}");
+        }
+        assert_eq!(
+            read("m.yaml", "rpc_port: \"7\"\nenable_ha: 'yes'"),
+            Ok(vec!["enable_ha=yes".to_owned(), "rpc_port=7".to_owned()])
+        );
+    }
+
+    #[test]
+    fn what_is_no_map_or_not_well_formed_is_refused_with_the_place() {
+        assert!(refused("m.json", "{\"rpc_port\": ").contains("m.json is not valid JSON; found: EOF"));
+        assert!(refused("m.yaml", "a: [").contains("m.yaml is not valid YAML"));
+        assert!(refused("m.yaml", "- 1").contains("must be a map"));
+        assert!(refused("m.toml", "").contains("a name that ends in '.toml'"));
+    }
+}

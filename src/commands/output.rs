@@ -1,0 +1,43 @@
+//! Where a command writes: stdout carries data and nothing else, stderr carries talk.
+
+use std::io::{self, IsTerminal, Write};
+
+use serde::Serialize;
+
+use crate::commands::error::Failure;
+
+/// Write `text` to stdout as it is.
+///
+/// # Errors
+/// stdout cannot be written; a reader that went away ends the command well.
+pub fn data(text: impl AsRef<[u8]>) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_ref())?;
+    Ok(stdout.flush()?)
+}
+
+/// Write `text` and a newline to stdout.
+///
+/// # Errors
+/// As [`data`].
+pub fn line(text: impl std::fmt::Display) -> Result<(), Failure> {
+    data(format!("{text}\n"))
+}
+
+/// Write `value` as one JSON document and a newline to stdout.
+///
+/// # Errors
+/// As [`data`].
+pub fn json(value: &impl Serialize) -> Result<(), Failure> {
+    line(serde_json::to_string(value).expect("our own documents have only text keys"))
+}
+
+/// Say `text` on stderr. Nobody is left to tell when that fails.
+pub fn say(text: impl std::fmt::Display) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// May stdout carry colours and cursor movements?
+pub fn is_fancy() -> bool {
+    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+}

@@ -1,0 +1,94 @@
+//! `mcctl serve`: the long-running parts of a store. Flags and files become an engine's configuration; a signal ends it.
+
+pub mod master;
+pub mod master_flags;
+pub mod metadata;
+pub mod metadata_flags;
+pub mod store;
+pub mod store_flags;
+
+use std::path::Path;
+
+use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::flags::{Flag, Kind, Table, flag};
+use crate::commands::gflags::{self, Parsed, World};
+use crate::commands::settings::{Settings, read_text};
+use crate::commands::{VERSION, help, logging, output};
+
+/// Log lines, for every service.
+pub(crate) const LOG_LEVEL: Flag =
+    flag("log_level", Kind::Text, "info", "Log lines to write: off, error, warn, info, debug or trace")
+        .not_in_file("use --log-level or MCCTL_LOG")
+        .env("MCCTL_LOG");
+
+/// The longest flag file that is read, bytes.
+const FLAGFILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Which service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// The master.
+    Master,
+    /// The metadata service.
+    Metadata,
+    /// A store node.
+    Store,
+}
+
+impl Service {
+    /// Run it with the flags `args`. `log_level` is what stood before the service's name.
+    ///
+    /// # Errors
+    /// What the user has to know.
+    pub fn run(self, args: &[String], log_level: Option<&str>) -> Outcome {
+        let table = match self {
+            Service::Master => &master_flags::TABLE,
+            Service::Metadata => &metadata_flags::TABLE,
+            Service::Store => &store_flags::TABLE,
+        };
+        let parsed = gflags::parse(table, args, &RealWorld)?;
+        if parsed.help {
+            output::data(help::render(table))?;
+            return Ok(Exit::Done);
+        }
+        if parsed.version {
+            output::line(format!("mcctl {VERSION}"))?;
+            return Ok(Exit::Done);
+        }
+        match self {
+            Service::Master => master::run(&parsed, log_level),
+            Service::Metadata => metadata::run(&parsed, log_level),
+            Service::Store => store::run(&parsed, log_level),
+        }
+    }
+}
+
+/// The settings of a table whose flags come from the command line only.
+fn settings_of(table: &'static Table, parsed: &Parsed) -> Result<Settings, Failure> {
+    let mut settings = Settings::new(table);
+    settings.assign_all(&parsed.assignments)?;
+    Ok(settings)
+}
+
+/// Switch log lines on; then say which flags have no effect.
+fn start_logging(settings: &Settings, log_level: Option<&str>, glog: Option<&'static str>) -> Result<(), Failure> {
+    let warnings = settings.check_features()?;
+    let flag = settings.is_given("log_level").then(|| settings.text("log_level")).or(log_level);
+    logging::init(flag, glog.unwrap_or(settings.text("log_level")))?;
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    Ok(())
+}
+
+struct RealWorld;
+
+impl World for RealWorld {
+    fn read(&self, path: &Path) -> Result<String, Failure> {
+        read_text(path, "--flagfile", FLAGFILE_BYTES_MAX)
+    }
+
+    fn env(&self, name: &str) -> Option<String> {
+        std::env::var(name).ok()
+    }
+}

@@ -1,0 +1,61 @@
+//! A sentence for each behaviour of the command line, through the built binary.
+
+mod exit;
+mod flags;
+mod help;
+
+use std::process::{Command, Output};
+
+/// What a run of the program left.
+#[derive(Debug)]
+pub struct Run {
+    /// The exit code.
+    pub code: i32,
+    /// What it wrote to stdout.
+    pub stdout: String,
+    /// What it wrote to stderr.
+    pub stderr: String,
+}
+
+impl Run {
+    /// It ended with `code`; gives stderr.
+    #[track_caller]
+    pub fn fails(&self, code: i32) -> &str {
+        assert_eq!(self.code, code, "{self:?}");
+        assert_eq!(self.stdout, "", "errors go to stderr");
+        self.stderr.trim_end()
+    }
+
+    /// It ended well; gives stdout.
+    #[track_caller]
+    pub fn succeeds(&self) -> &str {
+        assert_eq!(self.code, 0, "{self:?}");
+        &self.stdout
+    }
+}
+
+/// The program in an environment without any of its variables.
+pub fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mcctl"));
+    for (name, _) in std::env::vars_os() {
+        if ["MC_", "MCCTL_", "MOONCAKE_", "FLAGS_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+            command.env_remove(name);
+        }
+    }
+    command.args(args);
+    command
+}
+
+/// Run the program with `args` to its end.
+pub fn mcctl(args: &[&str]) -> Run {
+    finish(command(args).output().expect("the program starts"))
+}
+
+/// A finished process as a [`Run`].
+pub fn finish(output: Output) -> Run {
+    Run {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
