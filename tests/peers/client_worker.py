@@ -1,0 +1,82 @@
+"""One real Python client that does what it is told, a JSON object per line: for tests that must do something between two
+of its calls (kill a node, restart the master) or keep it alive as a contributing node.
+
+  client_worker.py MASTER METADATA HOSTNAME SEGMENT_BYTES LOCAL_BUFFER_BYTES
+
+Answers begin with "@" (the wheel may print lines of its own): first {"setup": rc}, then one per command:
+  {"do":"put","key":k,"seed":s,"size":n[,"replicas":r]} -> {"rc":0}       {"do":"upsert",...} likewise
+  {"do":"get","key":k,"seed":s,"size":n} -> {"size":found,"same":bool}    {"do":"exist","key":k} -> {"rc":1}
+  {"do":"remove","key":k,"force":bool} -> {"rc":0}                       {"do":"remove_all","force":bool} -> {"rc":count}
+  {"do":"replicas","key":k} -> {"endpoints":[...],"addresses":[...],"sizes":[...]}
+  {"do":"flood","prefix":p,"size":n}  puts p0, p1, ... until killed; answers {"put":i,"rc":rc} after each
+  {"do":"close"} -> {"rc":0}, and ends
+Every answer carries "ms", how long the call took.
+"""
+import json
+import os
+import sys
+import time
+
+from mooncake.store import MooncakeDistributedStore, ReplicateConfig
+
+from payload import payload
+
+master, metadata, hostname, segment, local = sys.argv[1:6]
+store = MooncakeDistributedStore()
+
+
+def say(**answer):
+    print("@" + json.dumps(answer), flush=True)
+
+
+def config(c):
+    r = ReplicateConfig()
+    r.replica_num = c.get("replicas", 1)
+    return r
+
+
+def run(c):
+    key = c.get("key")
+    match c["do"]:
+        case "put":
+            return {"rc": store.put(key, payload(c["seed"], c["size"]), config(c))}
+        case "upsert":
+            return {"rc": store.upsert(key, payload(c["seed"], c["size"]), config(c))}
+        case "get":
+            found = store.get(key)
+            return {"size": len(found), "same": found == payload(c["seed"], c["size"])}
+        case "exist":
+            return {"rc": store.is_exist(key)}
+        case "remove":
+            return {"rc": store.remove(key, c.get("force", False))}
+        case "remove_all":
+            return {"rc": store.remove_all(c.get("force", False))}
+        case "replicas":
+            d = [r.get_memory_descriptor().buffer_descriptor for r in store.get_replica_desc(key)]
+            return {"endpoints": [x.transport_endpoint for x in d], "addresses": [x.buffer_address for x in d], "sizes": [x.size for x in d]}
+        case "close":
+            return {"rc": store.close()}
+    raise ValueError(c["do"])
+
+
+def main():
+    t = time.monotonic()
+    rc = store.setup(hostname, metadata, int(segment), int(local), "tcp", "", master)
+    say(setup=rc, ms=(time.monotonic() - t) * 1e3)
+    for line in sys.stdin if rc == 0 else ():
+        c = json.loads(line)
+        if c["do"] == "flood":
+            value, i = payload(0, c["size"]), 0
+            while True:
+                say(put=i, rc=store.put(f"{c['prefix']}{i}", value))
+                i += 1
+        t = time.monotonic()
+        say(**run(c), ms=(time.monotonic() - t) * 1e3)
+        if c["do"] == "close":
+            break
+    sys.stdout.flush()
+    # without the destructors: whoever wants them says close
+    os._exit(0 if rc == 0 else 1)
+
+
+main()
