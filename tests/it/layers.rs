@@ -1,0 +1,300 @@
+//! The layer table of ARCHITECTURE.md, held against the sources; and what else the map says is absent somewhere.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Words that have no place in a core: it takes `now`, and owns no socket.
+const NOT_IN_A_CORE: &[&str] = &["Instant", "SystemTime", "TcpStream", "TcpListener", "tokio", "thread", "RandomState"];
+/// Nor does the master's core wait: it answers under a lock. (The method table of `wire` writes the client's calls, which do.)
+const NOT_IN_THE_MASTER: &[&str] = &["await", "async"];
+/// Pure altogether.
+const PURE_FOLDERS: &[&str] = &["base", "wire", "alloc", "plan"];
+/// The files of `master` that are its shells; all others are its core.
+const MASTER_SHELLS: &[&str] = &["server.rs", "admin.rs", "ha.rs", "server", "admin", "ha"];
+/// Crates that `commands` alone may name.
+const COMMAND_CRATES: &[&str] = &["clap", "comfy_table", "indicatif", "anyhow"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Row name -> what it may name, and the rows in order. `None`: everything.
+struct Table {
+    rows: Vec<String>,
+    may: BTreeMap<String, Option<Vec<String>>>,
+}
+
+fn table() -> Table {
+    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let section = text.split("\n## ").find(|s| s.starts_with("Layers")).expect("ARCHITECTURE.md has a section Layers");
+    let mut t = Table { rows: Vec::new(), may: BTreeMap::new() };
+    for line in section.lines().filter(|l| l.starts_with("| `")) {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let name = cells[1].trim_matches('`').to_owned();
+        let may = match cells[2] {
+            "all" | "everything" => None,
+            "-" => Some(Vec::new()),
+            list => Some(list.split_whitespace().map(str::to_owned).collect()),
+        };
+        for named in may.iter().flatten() {
+            assert!(t.rows.contains(named), "the row of `{name}` names `{named}`, which does not stand above it");
+        }
+        assert!(t.may.insert(name.clone(), may).is_none(), "two rows for `{name}`");
+        t.rows.push(name);
+    }
+    assert!(t.rows.len() > 5, "the table of ARCHITECTURE.md was not understood");
+    t
+}
+
+/// A word or a punctuation mark, and the line it stands on.
+type Token = (String, usize);
+
+/// Words and punctuation of Rust text, without comments, strings and character literals.
+fn tokens(text: &str) -> Vec<Token> {
+    let b = text.as_bytes();
+    let (mut i, mut line, mut out) = (0, 1, Vec::new());
+    let word = |c: u8| c.is_ascii_alphanumeric() || c == b'_' || c >= 0x80;
+    while i < b.len() {
+        let c = b[i];
+        if c == b'\n' {
+            line += 1;
+            i += 1;
+        } else if b[i..].starts_with(b"//") {
+            while i < b.len() && b[i] != b'\n' {
+                i += 1;
+            }
+        } else if b[i..].starts_with(b"/*") {
+            let mut depth = 0;
+            loop {
+                if b[i..].starts_with(b"/*") {
+                    depth += 1;
+                    i += 2;
+                } else if b[i..].starts_with(b"*/") {
+                    depth -= 1;
+                    i += 2;
+                } else {
+                    line += usize::from(b[i] == b'\n');
+                    i += 1;
+                }
+                if depth == 0 || i >= b.len() {
+                    break;
+                }
+            }
+        } else if let Some(hashes) = raw_string(&b[i..]) {
+            i += b[i..].iter().position(|&c| c == b'"').unwrap() + 1;
+            let end = [b"\"".as_slice(), &b"#".repeat(hashes)].concat();
+            while i < b.len() && !b[i..].starts_with(&end) {
+                line += usize::from(b[i] == b'\n');
+                i += 1;
+            }
+            i += end.len();
+        } else if c == b'"' {
+            i += 1;
+            while i < b.len() && b[i] != b'"' {
+                line += usize::from(b[i] == b'\n');
+                i += if b[i] == b'\\' && b.get(i + 1) != Some(&b'\n') { 2 } else { 1 };
+            }
+            i += 1;
+        } else if c == b'\'' {
+            // a character literal ends with a quote after one character or an escape; a lifetime does not
+            let rest = &text[i + 1..];
+            if rest.starts_with('\\') {
+                i += 3;
+                while b[i] != b'\'' {
+                    i += 1;
+                }
+                i += 1;
+            } else {
+                let mut chars = rest.chars();
+                let first = chars.next().map_or(1, char::len_utf8);
+                i += if chars.next() == Some('\'') { first + 2 } else { 1 };
+            }
+        } else if word(c) {
+            let start = i;
+            while i < b.len() && word(b[i]) {
+                i += 1;
+            }
+            out.push((text[start..i].to_owned(), line));
+        } else {
+            if b[i..].starts_with(b"::") {
+                out.push(("::".to_owned(), line));
+                i += 1;
+            } else if !c.is_ascii_whitespace() {
+                out.push(((c as char).to_string(), line));
+            }
+            i += 1;
+        }
+    }
+    out
+}
+
+/// `r"`, `r#"`, `br##"`: how many hashes.
+fn raw_string(b: &[u8]) -> Option<usize> {
+    let b = b.strip_prefix(b"b").unwrap_or(b).strip_prefix(b"r")?;
+    let hashes = b.iter().take_while(|&&c| c == b'#').count();
+    (b.get(hashes) == Some(&b'"')).then_some(hashes)
+}
+
+/// The modules that a file names as `crate::engine::X`, brace groups included.
+fn named(tokens: &[Token]) -> Vec<Token> {
+    let mut out = Vec::new();
+    for i in 0..tokens.len() {
+        let is = |k: usize, w: &str| tokens.get(i + k).is_some_and(|t| t.0 == w);
+        if !((is(0, "crate") || is(0, "mcctl")) && is(1, "::") && is(2, "engine") && is(3, "::")) {
+            continue;
+        }
+        if !is(4, "{") {
+            out.extend(tokens.get(i + 4).cloned());
+            continue;
+        }
+        let (mut depth, mut head) = (1, true);
+        for t in &tokens[i + 5..] {
+            match t.0.as_str() {
+                "{" => depth += 1,
+                "}" => depth -= 1,
+                "," if depth == 1 => head = true,
+                _ if depth == 1 && head => {
+                    out.push(t.clone());
+                    head = false;
+                }
+                _ => {}
+            }
+            if depth == 0 {
+                break;
+            }
+        }
+    }
+    out
+}
+
+fn sources(dir: &Path, out: &mut Vec<PathBuf>) {
+    let mut entries: Vec<PathBuf> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
+    entries.sort();
+    for path in entries {
+        if path.is_dir() {
+            sources(&path, out);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            out.push(path);
+        }
+    }
+}
+
+/// Every source file: its path under src, and its tokens.
+fn files() -> Vec<(String, Vec<Token>)> {
+    let src = root().join("src");
+    let mut paths = Vec::new();
+    sources(&src, &mut paths);
+    let name = |p: &PathBuf| p.strip_prefix(&src).unwrap().to_str().unwrap().to_owned();
+    paths.iter().map(|p| (name(p), tokens(&std::fs::read_to_string(p).unwrap()))).collect()
+}
+
+/// `engine/wire/frame.rs` -> (`wire`, `frame.rs`).
+fn place(file: &str) -> Option<(&str, &str)> {
+    let rest = file.strip_prefix("engine/")?;
+    match rest.split_once('/') {
+        Some((row, inner)) => Some((row, inner)),
+        None if rest == "mod.rs" => None,
+        None => Some((rest.strip_suffix(".rs")?, "mod.rs")),
+    }
+}
+
+fn misplaced(table: &Table, file: &str, tokens: &[Token]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let Some((row, inner)) = place(file) else { return wrong };
+    let Some(may) = table.may.get(row) else { return vec![format!("{file}: `{row}` has no row in ARCHITECTURE.md")] };
+    for (module, line) in named(tokens) {
+        let allowed = module == row || may.as_ref().is_none_or(|m| m.contains(&module));
+        if table.may.contains_key(&module) && !allowed {
+            wrong.push(format!("{file}:{line}: {row} names {module}"));
+        }
+    }
+    for (i, (word, line)) in tokens.iter().enumerate() {
+        let path = |k: usize| tokens.get(i + k).map_or("", |t| t.0.as_str());
+        if word == "super" && path(1) == "::" {
+            let out_of_row = inner == "mod.rs" && table.may.contains_key(path(2)) && path(2) != row;
+            if path(2) == "super" || out_of_row {
+                wrong.push(format!("{file}:{line}: super::{} where crate::engine::... is meant", path(2)));
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn modules_name_only_what_their_row_allows() {
+    let table = table();
+    let wrong: Vec<String> = files().iter().flat_map(|(f, t)| misplaced(&table, f, t)).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn unsafe_is_written_in_sys_alone() {
+    let wrong = words(&["unsafe"], |file| file.starts_with("engine/sys/"));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn cores_know_no_clock_no_socket_and_no_task() {
+    let shell_of_master = |inner: &str| MASTER_SHELLS.contains(&inner.split('/').next().unwrap());
+    let mut wrong = words(NOT_IN_A_CORE, |file| match place(file) {
+        Some(("master", inner)) => shell_of_master(inner),
+        Some((row, _)) => !PURE_FOLDERS.contains(&row),
+        None => true,
+    });
+    wrong.extend(words(NOT_IN_THE_MASTER, |file| match place(file) {
+        Some(("master", inner)) => shell_of_master(inner),
+        _ => true,
+    }));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_engine_knows_no_command_line() {
+    let wrong = words(COMMAND_CRATES, |file| !file.starts_with("engine/"));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Where one of `words` stands in a file that is not `excepted`.
+fn words(words: &[&str], excepted: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut found = Vec::new();
+    for (file, tokens) in files() {
+        if !excepted(&file) {
+            found.extend(
+                tokens
+                    .iter()
+                    .filter(|(w, _)| words.contains(&w.as_str()))
+                    .map(|(w, line)| format!("{file}:{line}: {w}")),
+            );
+        }
+    }
+    found
+}
+
+#[test]
+fn the_check_finds_what_is_planted() {
+    let table = table();
+    let check = |file: &str, text: &str| misplaced(&table, file, &tokens(text)).join("; ");
+    assert_eq!(check("engine/wire/a.rs", "use crate::engine::base::Mono;"), "");
+    assert_eq!(check("engine/wire/a.rs", "\nuse crate::engine::rpc::Pool;"), "engine/wire/a.rs:2: wire names rpc");
+    let group = "use crate::engine::{\n    base::{Mono, Unix},\n    rpc::Pool,\n};";
+    assert_eq!(check("engine/wire/a.rs", group), "engine/wire/a.rs:3: wire names rpc");
+    assert_eq!(
+        check(
+            "engine/wire/a.rs",
+            "// crate::engine::rpc\n/* crate::engine::rpc */ const A: &str = \"crate::engine::rpc\";"
+        ),
+        ""
+    );
+    assert_eq!(
+        check("engine/wire/a.rs", "const A: char = '\"'; use crate::engine::rpc; // '\""),
+        "engine/wire/a.rs:1: wire names rpc"
+    );
+    assert_eq!(check("engine/wire/a.rs", "fn f<'a>(x: &'a str) -> char { r#\"crate::engine::rpc\"#; '\\'' }"), "");
+    assert_eq!(check("engine/nowhere/a.rs", ""), "engine/nowhere/a.rs: `nowhere` has no row in ARCHITECTURE.md");
+    assert_eq!(
+        check("engine/wire/mod.rs", "use super::rpc::Pool;"),
+        "engine/wire/mod.rs:1: super::rpc where crate::engine::... is meant"
+    );
+    let up = "engine/wire/pack/a.rs:1: super::super where crate::engine::... is meant";
+    assert_eq!(check("engine/wire/pack/a.rs", "use super::super::Reader;"), up);
+}
