@@ -2,7 +2,9 @@
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs)]
 mod cli;
 mod http;
+mod layers;
 mod metadata;
+mod peer;
 mod rpc;
 mod sim;
 mod wire;

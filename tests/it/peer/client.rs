@@ -1,0 +1,24 @@
+//! The real Python client's whole list (tests/peers/client_suite.py) against every pairing of master and nodes.
+
+use std::time::Duration;
+
+use super::cluster::{Cluster, Make, Metadata};
+use super::process::run;
+use super::wheel::wheel;
+
+const MIB: u64 = 1 << 20;
+
+/// Runs the suite as a client that lends `lent` bytes itself.
+fn suite(master: Make, node: Make, how: Metadata, nodes: usize, lent: u64) {
+    let cluster = Cluster::start(master, node, how, nodes, 512 * MIB);
+    let mut c = wheel().script("client_suite.py");
+    c.args(["--master", &cluster.master.address(), "--metadata", &cluster.master.metadata(how)]);
+    c.args(["--nodes", &nodes.to_string(), "--segment-size", &lent.to_string()]);
+    let (status, text) = run("suite", c, cluster.dir.path(), Duration::from_secs(180));
+    assert!(status.success(), "{text}");
+}
+
+#[test]
+fn the_suite_is_right_about_the_real_master_and_nodes() {
+    suite(Make::Real, Make::Real, Metadata::P2p, 1, 0);
+}

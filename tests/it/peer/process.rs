@@ -1,0 +1,253 @@
+//! Processes of a test: started with a log, waited for with a bound, killed with the test.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+/// How long anything may take to start, answer or stop unless a test says otherwise: far above what an idle machine needs,
+/// because the machine is not idle.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A port nobody listens on: below the range the kernel gives to outgoing connections, outside what the wheel's own clients
+/// bind (12300-14300, 15000-17000), and handed out once per test run.
+pub fn free_port() -> u16 {
+    const FIRST: u32 = 17_100;
+    const SPAN: u32 = 15_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    for _ in 0..SPAN {
+        let n = NEXT.fetch_add(1, Ordering::Relaxed).wrapping_add(std::process::id().wrapping_mul(97));
+        let port = (FIRST + n % SPAN) as u16;
+        if TcpListener::bind(("0.0.0.0", port)).is_ok() && TcpListener::bind(("::1", port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no free port between {FIRST} and {}", FIRST + SPAN);
+}
+
+/// Calls `done` until it says yes.
+///
+/// # Panics
+/// After `limit`, with `what` was waited for.
+pub fn wait_until(what: &str, limit: Duration, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + limit;
+    while !done() {
+        assert!(Instant::now() < end, "waited {limit:?} in vain for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// `GET path` of an HTTP server on loopback: status and body, or why not.
+pub fn http_get(port: u16, path: &str) -> std::io::Result<(u16, String)> {
+    http(port, "GET", path, "")
+}
+
+/// One HTTP request to a server on loopback: status and body, or why not. HTTP/1.0, so the body ends with the connection.
+pub fn http(port: u16, method: &str, path: &str, body: &str) -> std::io::Result<(u16, String)> {
+    let mut s = TcpStream::connect(("127.0.0.1", port))?;
+    s.set_read_timeout(Some(PATIENCE))?;
+    write!(s, "{method} {path} HTTP/1.0\r\nHost: 127.0.0.1\r\nContent-Length: {}\r\n\r\n{body}", body.len())?;
+    let mut all = Vec::new();
+    let mut buf = [0u8; 65536];
+    // A server that keeps the connection open all the same is read up to the length it named.
+    loop {
+        let n = s.read(&mut buf)?;
+        all.extend_from_slice(&buf[..n]);
+        let text = String::from_utf8_lossy(&all);
+        let Some((head, rest)) = text.split_once("\r\n\r\n") else {
+            if n == 0 {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+            continue;
+        };
+        let length =
+            head.lines().filter_map(|l| l.split_once(':')).find(|(k, _)| k.eq_ignore_ascii_case("content-length"));
+        let length = length.and_then(|(_, v)| v.trim().parse::<usize>().ok());
+        if n == 0 || length.is_some_and(|l| rest.len() >= l) {
+            let status = head.split(' ').nth(1).and_then(|s| s.parse().ok()).unwrap_or(0);
+            return Ok((status, rest.to_owned()));
+        }
+    }
+}
+
+/// A process in a group of its own; it and what it started die with this value.
+pub struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts `command`, stdout and stderr into `dir/name.log` (appended, so a restarted process keeps its history).
+    pub fn start(name: &str, mut command: Command, dir: &Path) -> Self {
+        let log = dir.join(format!("{name}.log"));
+        let file = File::options().create(true).append(true).open(&log).unwrap();
+        command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file).process_group(0).current_dir(dir);
+        let child = command.spawn().unwrap_or_else(|e| panic!("{name}: {command:?}: {e}"));
+        Self { name: name.to_owned(), child, log }
+    }
+
+    /// All it wrote so far.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+
+    /// The first line that holds `text`.
+    ///
+    /// # Panics
+    /// When it ends or [`PATIENCE`] does before such a line.
+    pub fn wait_line(&mut self, text: &str) -> String {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let status = self.child.try_wait().unwrap();
+            if let Some(line) = self.log().lines().find(|l| l.contains(text)) {
+                return line.to_owned();
+            }
+            assert!(status.is_none(), "{} ended with {status:?} before it wrote {text:?}", self.name);
+            assert!(Instant::now() < end, "{} did not write {text:?}", self.name);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits until `port` of loopback accepts.
+    ///
+    /// # Panics
+    /// When it ends or [`PATIENCE`] does before that.
+    pub fn wait_port(&mut self, port: u16) {
+        let end = Instant::now() + PATIENCE;
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            let status = self.child.try_wait().unwrap();
+            assert!(status.is_none(), "{} ended with {status:?} before port {port} opened", self.name);
+            assert!(Instant::now() < end, "{} never opened port {port}", self.name);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Is it still there?
+    pub fn runs(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Sends a signal to its group.
+    pub fn signal(&self, signal: Signal) {
+        // The group may have ended just now, which is no error for whoever wants it to end.
+        let _ = killpg(Pid::from_raw(self.child.id() as i32), signal);
+    }
+
+    /// kill -9, and gone when this returns.
+    pub fn kill(&mut self) {
+        self.signal(Signal::SIGKILL);
+        self.child.wait().unwrap();
+    }
+
+    /// SIGTERM, then its exit status.
+    ///
+    /// # Panics
+    /// When it has not ended within [`PATIENCE`].
+    pub fn stop(&mut self) -> ExitStatus {
+        self.signal(Signal::SIGTERM);
+        self.ended(PATIENCE)
+    }
+
+    /// Its exit status, within `limit`.
+    ///
+    /// # Panics
+    /// When it has not ended by then.
+    pub fn ended(&mut self, limit: Duration) -> ExitStatus {
+        let end = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < end, "{} did not end within {limit:?}", self.name);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.signal(Signal::SIGKILL);
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().collect();
+            eprintln!("--- {} ({} lines, the last 40)", self.name, lines.len());
+            for line in &lines[lines.len().saturating_sub(40)..] {
+                eprintln!("{line}");
+            }
+        }
+    }
+}
+
+/// Runs `command` to its end: status and both outputs, or a panic after `limit`.
+pub fn run(name: &str, command: Command, dir: &Path, limit: Duration) -> (ExitStatus, String) {
+    let mut p = Process::start(name, command, dir);
+    let status = p.ended(limit);
+    (status, p.log())
+}
+
+/// A process that is spoken to a line at a time; its answers are the stdout lines that begin with `@`.
+pub struct Dialogue {
+    process: Process,
+    stdin: ChildStdin,
+    answers: Receiver<String>,
+}
+
+impl Dialogue {
+    /// Starts `command`; stderr goes to `dir/name.log`.
+    pub fn start(name: &str, mut command: Command, dir: &Path) -> Self {
+        let log = dir.join(format!("{name}.log"));
+        let file = File::options().create(true).append(true).open(&log).unwrap();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(file).process_group(0).current_dir(dir);
+        let mut child = command.spawn().unwrap_or_else(|e| panic!("{name}: {command:?}: {e}"));
+        let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let (send, answers) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if let Some(answer) = line.strip_prefix('@') {
+                    // nobody listens any more once the test is over
+                    let _ = send.send(answer.to_owned());
+                }
+            }
+        });
+        Self { process: Process { name: name.to_owned(), child, log }, stdin, answers }
+    }
+
+    /// Sends one line.
+    pub fn say(&mut self, line: &str) {
+        writeln!(self.stdin, "{line}").unwrap_or_else(|e| panic!("{}: {e}", self.process.name));
+    }
+
+    /// The next answer.
+    ///
+    /// # Panics
+    /// When none comes within `limit` or the process ends.
+    pub fn hear(&mut self, limit: Duration) -> serde_json::Value {
+        match self.answers.recv_timeout(limit) {
+            Ok(line) => serde_json::from_str(&line).unwrap(),
+            Err(RecvTimeoutError::Timeout) => panic!("{} did not answer within {limit:?}", self.process.name),
+            Err(RecvTimeoutError::Disconnected) => {
+                panic!("{} ended: {:?}", self.process.name, self.process.child.try_wait())
+            }
+        }
+    }
+
+    /// The process.
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+}
