@@ -29,6 +29,8 @@ pub fn init(flag: Option<&str>, fallback: &str) -> Result<(), Failure> {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .with_target(false)
+        // A reader of stderr that went away must not end a service.
+        .log_internal_errors(false)
         .try_init();
     Ok(())
 }

@@ -7,8 +7,10 @@ pub mod error;
 pub mod flags;
 pub mod gflags;
 pub mod help;
+pub mod listen;
 pub mod logging;
 pub mod output;
+pub mod runtime;
 pub mod serve;
 pub mod settings;
 

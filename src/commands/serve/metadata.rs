@@ -1,8 +1,16 @@
 //! `mcctl serve metadata`: the transfer engine's metadata service alone.
 
-use crate::commands::error::{Failure, Outcome};
+use crate::commands::error::{Exit, Outcome};
 use crate::commands::gflags::Parsed;
+use crate::commands::listen::Listen;
+use crate::commands::runtime::{self, Signals};
 use crate::commands::serve::{metadata_flags, settings_of, start_logging};
+use crate::engine::base::HostPort;
+use crate::engine::env::RealEnv;
+use crate::engine::metadata::{KeySpace, MetadataService};
+
+/// Most threads that answer requests.
+const THREADS_MAX: usize = 4;
 
 /// Run the service until a signal ends it.
 ///
@@ -11,5 +19,25 @@ use crate::commands::serve::{metadata_flags, settings_of, start_logging};
 pub fn run(parsed: &Parsed, log_level: Option<&str>) -> Outcome {
     let settings = settings_of(&metadata_flags::TABLE, parsed)?;
     start_logging(&settings, log_level, None)?;
-    Err(Failure::host("serve metadata is not there yet"))
+    let listen = Listen {
+        what: "the metadata service",
+        at: HostPort::new(settings.text("host"), settings.whole("port")),
+        origin: settings.describe("port"),
+        host_origin: settings.describe("host"),
+    };
+    runtime::block_on(runtime::cpus().min(THREADS_MAX), async {
+        let mut signals = Signals::take()?;
+        let service = MetadataService::new(RealEnv::new(), key_space());
+        let running = service.start(&listen.at).await.map_err(|error| listen.failure(&error.source))?;
+        tracing::info!("metadata service ready: http://{}/metadata", running.at());
+        let signal = signals.next().await;
+        tracing::info!("{signal}: stopping with {} records, which are not kept", service.records());
+        running.stop().await;
+        Ok(Exit::Done)
+    })
+}
+
+/// The names of records, of the cluster that the environment names.
+pub(super) fn key_space() -> KeySpace {
+    KeySpace::new(std::env::var("MC_METADATA_CLUSTER_ID").ok().as_deref())
 }

@@ -3,6 +3,8 @@
 mod exit;
 mod flags;
 mod help;
+mod serve;
+mod service;
 
 use std::process::{Command, Output};
 

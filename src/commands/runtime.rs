@@ -1,0 +1,52 @@
+//! The runtime that a command's asynchronous work runs on, and the signals that end it.
+
+use std::future::Future;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::commands::error::{Failure, Outcome};
+
+/// Run `work` to its end: on this thread for `threads` 0, else on that many worker threads besides.
+///
+/// # Errors
+/// What `work` says, or that the host gives no threads.
+pub fn block_on(threads: usize, work: impl Future<Output = Outcome>) -> Outcome {
+    let mut builder = match threads {
+        0 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = builder.worker_threads(threads.max(1)).enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::host("cannot start the runtime").found(error.to_string()))?;
+    runtime.block_on(work)
+}
+
+/// The CPUs that this process may use.
+pub fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// SIGTERM and SIGINT, from the moment that this is made: afterwards they end nothing by themselves.
+#[derive(Debug)]
+pub struct Signals {
+    term: Signal,
+    int: Signal,
+}
+
+impl Signals {
+    /// Take the two signals over.
+    ///
+    /// # Errors
+    /// The host refuses.
+    pub fn take() -> Result<Signals, Failure> {
+        let take = |kind| signal(kind).map_err(|error| Failure::host("cannot handle signals").found(error.to_string()));
+        Ok(Signals { term: take(SignalKind::terminate())?, int: take(SignalKind::interrupt())? })
+    }
+
+    /// Wait for the next one, and give its name.
+    pub async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.term.recv() => "SIGTERM",
+            _ = self.int.recv() => "SIGINT",
+        }
+    }
+}

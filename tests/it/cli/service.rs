@@ -1,0 +1,132 @@
+//! A service under test: a child process whose log lines are watched, and which never outlives the test.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// Nothing here takes longer, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running program.
+pub struct Service {
+    child: Child,
+    lines: Receiver<String>,
+    seen: Vec<String>,
+}
+
+impl Service {
+    /// Start `command`; both its streams are watched.
+    pub fn start(mut command: Command) -> Service {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let (send, lines) = channel();
+        let streams: [Box<dyn Read + Send>; 2] =
+            [Box::new(child.stdout.take().expect("piped")), Box::new(child.stderr.take().expect("piped"))];
+        for stream in streams {
+            let send = send.clone();
+            std::thread::spawn(move || {
+                for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                    let _ = send.send(line);
+                }
+            });
+        }
+        Service { child, lines, seen: Vec::new() }
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Wait for a line that contains `part` (one that came already counts) and give it.
+    #[track_caller]
+    pub fn line_with(&mut self, part: &str) -> String {
+        if let Some(line) = self.seen.iter().find(|line| line.contains(part)) {
+            return line.clone();
+        }
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(line) => {
+                    self.seen.push(line.clone());
+                    if line.contains(part) {
+                        return line;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => panic!("no line with '{part}' in time, but: {:#?}", self.seen),
+                Err(RecvTimeoutError::Disconnected) => {
+                    panic!("it ended without a line with '{part}': {:#?}", self.seen)
+                }
+            }
+        }
+    }
+
+    /// The port that follows `part` in a line.
+    #[track_caller]
+    pub fn port_after(&mut self, part: &str) -> u16 {
+        let line = self.line_with(part);
+        let rest = &line[line.find(part).expect("just found") + part.len()..];
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().unwrap_or_else(|_| panic!("no port after '{part}' in '{line}'"))
+    }
+
+    /// Send `signal`.
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(i32::try_from(self.pid()).expect("a pid")), signal).expect("it runs");
+    }
+
+    /// Wait for the end and give the exit code, -1 for a signal.
+    #[track_caller]
+    pub fn end(&mut self) -> i32 {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("our child") {
+                return status.code().unwrap_or(-1);
+            }
+            assert!(Instant::now() < until, "it does not end; so far: {:#?}", self.seen);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Every line, after the end.
+    pub fn all_lines(&mut self) -> &[String] {
+        self.seen.extend(self.lines.iter());
+        &self.seen
+    }
+
+    /// End it with `signal`, and give the exit code.
+    #[track_caller]
+    pub fn stop(&mut self, signal: Signal) -> i32 {
+        self.signal(signal);
+        self.end()
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The status and body of a GET.
+pub fn get(port: u16, target: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    write!(stream, "GET {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").expect("sent");
+    let mut text = Vec::new();
+    stream.read_to_end(&mut text).expect("answered");
+    let text = String::from_utf8_lossy(&text);
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
+    (status, body.to_owned())
+}
