@@ -8,7 +8,8 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 
-/// The pages of a long answer: called for the next one when the peer has taken the last, until it gives `None`.
+/// The pages of a long answer: called for the next one when the peer has taken the last, until it gives `None`. An empty page
+/// is none yet.
 pub type Pages = Box<dyn FnMut() -> Option<Bytes> + Send>;
 
 /// The body of an answer.
@@ -44,10 +45,16 @@ impl HttpBody for Body {
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
-            Body::Paged { pages, rest } => {
-                *rest = true;
-                Poll::Ready(pages().map(|page| Ok(Frame::data(page))))
-            }
+            Body::Paged { pages, rest } => match pages() {
+                Some(page) if page.is_empty() => {
+                    cx.waker().wake_by_ref();
+                    Poll::Pending
+                }
+                page => {
+                    *rest = true;
+                    Poll::Ready(page.map(|page| Ok(Frame::data(page))))
+                }
+            },
         }
     }
 

@@ -1,4 +1,6 @@
 //! The brain of the store.
 
+pub mod admin;
 pub mod metrics;
+pub mod summary;
 pub mod view;

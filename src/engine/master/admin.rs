@@ -1,0 +1,446 @@
+//! The master's admin HTTP surface: what probes, Prometheus, SGLang and people look at. It only reads.
+//!
+//! Routes, texts and status codes are those of mooncake_master 0.3.13 (captured; `fixtures/http/admin.txt`). Beyond it: `/ready`, which
+//! is 200 only while clients are answered (`/health` is always 200); `/query_key` decodes its key, and grants no lease; long lists
+//! are sent page by page, so that the state is never held for the length of a list. Upstream's routes that change something
+//! (`/api/v1/...`) are not here yet.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use crate::engine::base::{ErrorCode, HostPort};
+use crate::engine::env::Env;
+use crate::engine::http::{
+    self, BindError, Body, Handler, Limits, Method, Request, Response, Running, StatusCode, answer, decode,
+    no_such_route,
+};
+use crate::engine::master::metrics::{SegmentUse, exposition};
+use crate::engine::master::summary::{PERIOD, Readings};
+use crate::engine::master::view::{AdminView, ReplicaView, SegmentView, segment_status_name};
+
+/// The admin surface of one master.
+pub struct Admin<E> {
+    env: E,
+    view: Arc<dyn AdminView>,
+    readings: Mutex<Readings>,
+}
+
+impl<E: Env> Admin<E> {
+    /// The surface over `view`.
+    pub fn new(env: E, view: Arc<dyn AdminView>) -> Arc<Admin<E>> {
+        let readings = Mutex::new(Readings::starting(env.now()));
+        Arc::new(Admin { env, view, readings })
+    }
+
+    /// Serve it at `at` (port 0 takes a free one).
+    ///
+    /// # Errors
+    /// [`BindError`] when the address cannot be taken.
+    pub async fn start(self: &Arc<Self>, at: &HostPort) -> Result<Running, BindError> {
+        http::start(self.env.clone(), at, Limits::SMALL, self.clone()).await
+    }
+
+    /// Give `report` the summary line every ten seconds, for as long as it is polled.
+    pub async fn report(&self, mut report: impl FnMut(&str) + Send) {
+        loop {
+            self.env.sleep(PERIOD).await;
+            report(&self.summary());
+        }
+    }
+
+    /// The summary line of this moment.
+    pub fn summary(&self) -> String {
+        let (counters, gauges) = self.view.figures();
+        let now = self.env.now();
+        let mut readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = readings.line(now, &self.view.service(), &counters, &gauges);
+        readings.keep(now, &counters);
+        line
+    }
+}
+
+impl<E: Env> Handler for Admin<E> {
+    async fn handle(&self, request: Request) -> Response {
+        if request.method != Method::GET {
+            return no_such_route();
+        }
+        let service = self.view.service();
+        let state = service.state;
+        match request.path() {
+            "/metrics" => return text(StatusCode::OK, METRICS_TEXT, self.metrics()),
+            "/metrics/summary" => return text(StatusCode::OK, METRICS_TEXT, self.summary()),
+            "/health" => {
+                return json(
+                    StatusCode::OK,
+                    &Health {
+                        status: "ok",
+                        role: state.role(),
+                        ha_state: state.name(),
+                        service_ready: state.is_serving(),
+                        leader_address: service.leader.as_ref().map(|l| &*l.address),
+                        view_version: service.leader.as_ref().map(|l| l.view_version),
+                    },
+                );
+            }
+            "/ready" if state.is_serving() => return text(StatusCode::OK, PLAIN_TEXT, "ready".into()),
+            "/ready" => {
+                let why = format!("not ready: the master is {}", state.name());
+                return text(StatusCode::SERVICE_UNAVAILABLE, PLAIN_TEXT, why);
+            }
+            "/role" => return text(StatusCode::OK, PLAIN_TEXT, state.role().into()),
+            "/ha_status" => return text(StatusCode::OK, PLAIN_TEXT, state.name().into()),
+            "/leader" => {
+                return json(
+                    StatusCode::OK,
+                    &Leader {
+                        present: service.leader.is_some(),
+                        leader_address: service.leader.as_ref().map(|l| &*l.address),
+                        view_version: service.leader.as_ref().map(|l| l.view_version),
+                    },
+                );
+            }
+            _ => {}
+        }
+        let route: fn(&Self, &Request) -> Response = match request.path() {
+            "/get_all_keys" => |admin, _| admin.all_keys(),
+            "/get_all_segments" => |admin, _| admin.all_segments(),
+            "/get_segments_detail" => |admin, _| admin.segments_detail(),
+            "/query_segment" => Admin::query_segment,
+            "/query_key" => Admin::query_key,
+            "/batch_query_keys" => Admin::batch_query_keys,
+            "/api/v1/segments/status" => Admin::segment_status,
+            "/kv_events/status" => |_, _| answer(StatusCode::OK, JSON, NO_KV_EVENTS),
+            _ => return no_such_route(),
+        };
+        if !state.is_serving() {
+            let code = ErrorCode::UNAVAILABLE_IN_CURRENT_MODE;
+            return failure(StatusCode::SERVICE_UNAVAILABLE, code, "service plane is not active");
+        }
+        route(self, &request)
+    }
+}
+
+impl<E: Env> Admin<E> {
+    fn metrics(&self) -> String {
+        let (counters, gauges) = self.view.figures();
+        let mut by_name = BTreeMap::<String, SegmentUse>::new();
+        self.each_segment(|segment| add_use(&mut by_name, &segment));
+        exposition(&counters, &gauges, by_name.iter().map(|(name, usage)| (&**name, usage)))
+    }
+
+    fn all_keys(&self) -> Response {
+        let view = self.view.clone();
+        let mut cursor = Some(0);
+        let mut page = move || {
+            let mut keys = Vec::new();
+            cursor = view.keys(cursor?, KEYS_PER_PAGE, &mut |key| {
+                keys.extend_from_slice(key);
+                keys.push(b'\n');
+            });
+            Some((Bytes::from(keys), cursor.is_none()))
+        };
+        let body = match page() {
+            Some((first, false)) => {
+                let mut first = Some(first);
+                Body::paged(move || first.take().or_else(|| page().map(|(keys, _)| keys)))
+            }
+            whole => Body::from(whole.map(|(keys, _)| keys).unwrap_or_default()),
+        };
+        answer(StatusCode::OK, METRICS_TEXT, body)
+    }
+
+    fn all_segments(&self) -> Response {
+        let mut names = String::new();
+        self.each_segment(|segment| {
+            names.push_str(segment.name);
+            names.push('\n');
+        });
+        text(StatusCode::OK, METRICS_TEXT, names)
+    }
+
+    fn segments_detail(&self) -> Response {
+        let mut details = Vec::new();
+        let mut by_name = BTreeMap::<String, SegmentUse>::new();
+        self.each_segment(|segment| {
+            add_use(&mut by_name, &segment);
+            details.push(SegmentDetail {
+                segment_name: segment.name.to_owned(),
+                segment_id: segment.id.to_string(),
+                client_id: segment.client.to_string(),
+                base_address: format!("{:#x}", segment.base),
+                size_bytes: segment.bytes,
+                size_human: format!("{} GiB", SixDigits(segment.bytes as f64 / f64::from(1 << 30))),
+                te_endpoint: segment.endpoint.to_owned(),
+                protocol: segment.protocol.to_owned(),
+                status: segment_status_name(segment.status),
+                allocator_used_bytes: 0,
+                allocator_capacity_bytes: 0,
+                allocator_usage_percent: 0.0,
+            });
+        });
+        // Use is that of the name, as upstream says it: a client's several segments share one figure.
+        for detail in &mut details {
+            let Some(usage) = by_name.get(&detail.segment_name) else { continue };
+            detail.allocator_used_bytes = usage.used_bytes;
+            detail.allocator_capacity_bytes = usage.capacity_bytes;
+            if usage.capacity_bytes > 0 {
+                detail.allocator_usage_percent = 100.0 * usage.used_bytes as f64 / usage.capacity_bytes as f64;
+            }
+        }
+        json(StatusCode::OK, &SegmentsDetail { total_segments: details.len(), segments: details })
+    }
+
+    fn query_segment(&self, request: &Request) -> Response {
+        let name = decode(request.param("segment").unwrap_or_default());
+        let mut found = None::<SegmentUse>;
+        self.each_segment(|segment| {
+            if segment.name.as_bytes() == &*name {
+                let usage = found.get_or_insert_default();
+                usage.used_bytes += segment.used_bytes;
+                usage.capacity_bytes += segment.bytes;
+            }
+        });
+        let Some(usage) = found else {
+            return text(StatusCode::INTERNAL_SERVER_ERROR, METRICS_TEXT, "Failed to query segment".into());
+        };
+        let name = String::from_utf8_lossy(&name);
+        let SegmentUse { used_bytes, capacity_bytes } = usage;
+        let body = format!("{name}\nUsed(bytes): {used_bytes}\nCapacity(bytes) : {capacity_bytes}\n");
+        text(StatusCode::OK, METRICS_TEXT, body)
+    }
+
+    fn segment_status(&self, request: &Request) -> Response {
+        let Some(name) = request.param("segment").filter(|name| !name.is_empty()) else {
+            return failure(StatusCode::BAD_REQUEST, ErrorCode::INVALID_PARAMS, "Missing segment query parameter");
+        };
+        let name = decode(name);
+        let mut found = None;
+        self.each_segment(|segment| {
+            if segment.name.as_bytes() == &*name {
+                found.get_or_insert(segment.status);
+            }
+        });
+        let Some(status) = found else {
+            return failure(StatusCode::NOT_FOUND, ErrorCode::SEGMENT_NOT_FOUND, "SEGMENT_NOT_FOUND");
+        };
+        json(
+            StatusCode::OK,
+            &SegmentStatus {
+                success: true,
+                segment: &String::from_utf8_lossy(&name),
+                status,
+                status_name: segment_status_name(status),
+                error_code: 0,
+                error_message: "",
+            },
+        )
+    }
+
+    fn query_key(&self, request: &Request) -> Response {
+        let key = decode(request.param("key").unwrap_or_default());
+        match self.view.replicas(&key) {
+            Ok(replicas) => {
+                json(StatusCode::OK, &Found { success: true, data: replicas.iter().map(Replica::from).collect() })
+            }
+            Err(code) => failure(StatusCode::NOT_FOUND, code, &name_of(code)),
+        }
+    }
+
+    /// Decoded first and split at commas then, as upstream does: a client that encodes the commas means them all the same.
+    fn batch_query_keys(&self, request: &Request) -> Response {
+        let keys = decode(request.param("keys").unwrap_or_default());
+        let mut seen = HashSet::<&[u8]>::new();
+        let mut body = String::from("{\"success\":true,\"data\":{");
+        for key in keys.split(|byte| *byte == b',').filter(|key| !key.is_empty()) {
+            if !seen.insert(key) {
+                continue;
+            }
+            let comma = if seen.len() > 1 { "," } else { "" };
+            let found = self.view.replicas(key);
+            let values = found.as_ref().ok().map(|found| found.iter().map(Replica::from).collect::<Vec<_>>());
+            let entry = BatchEntry {
+                ok: found.is_ok(),
+                error: found.as_ref().err().map(|code| name_of(*code)),
+                values,
+                disk_values: None,
+                local_disk_values: None,
+                nof_values: None,
+            };
+            let _ = write!(body, "{comma}{}:{}", to_json(&String::from_utf8_lossy(key)), to_json(&entry));
+        }
+        if seen.is_empty() {
+            return answer(StatusCode::BAD_REQUEST, JSON, NO_KEYS);
+        }
+        body.push_str("}}");
+        text(StatusCode::OK, JSON, body)
+    }
+
+    /// Every mounted segment, a page at a time.
+    fn each_segment(&self, mut visit: impl FnMut(SegmentView<'_>)) {
+        let mut cursor = Some(0);
+        while let Some(at) = cursor {
+            cursor = self.view.segments(at, SEGMENTS_PER_PAGE, &mut visit);
+        }
+    }
+}
+
+fn add_use(by_name: &mut BTreeMap<String, SegmentUse>, segment: &SegmentView<'_>) {
+    if !by_name.contains_key(segment.name) {
+        by_name.insert(segment.name.to_owned(), SegmentUse::default());
+    }
+    if let Some(usage) = by_name.get_mut(segment.name) {
+        usage.used_bytes += segment.used_bytes;
+        usage.capacity_bytes += segment.bytes;
+    }
+}
+
+fn text(status: StatusCode, content_type: &'static str, body: String) -> Response {
+    answer(status, content_type, body)
+}
+
+fn json(status: StatusCode, body: &impl Serialize) -> Response {
+    text(status, JSON, to_json(body))
+}
+
+fn to_json(value: &(impl Serialize + ?Sized)) -> String {
+    serde_json::to_string(value).expect("plain structs and strings always have a JSON form")
+}
+
+fn failure(status: StatusCode, code: ErrorCode, message: &str) -> Response {
+    json(status, &Failure { success: false, error_code: code.0, error_message: message })
+}
+
+fn name_of(code: ErrorCode) -> String {
+    code.name().map_or_else(|| code.to_string(), str::to_owned)
+}
+
+#[derive(Serialize)]
+struct Health<'a> {
+    status: &'a str,
+    role: &'a str,
+    ha_state: &'a str,
+    service_ready: bool,
+    leader_address: Option<&'a str>,
+    view_version: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Leader<'a> {
+    present: bool,
+    leader_address: Option<&'a str>,
+    view_version: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Failure<'a> {
+    success: bool,
+    error_code: i32,
+    error_message: &'a str,
+}
+
+#[derive(Serialize)]
+struct SegmentsDetail {
+    total_segments: usize,
+    segments: Vec<SegmentDetail>,
+}
+
+#[derive(Serialize)]
+struct SegmentDetail {
+    segment_name: String,
+    segment_id: String,
+    client_id: String,
+    base_address: String,
+    size_bytes: u64,
+    size_human: String,
+    te_endpoint: String,
+    protocol: String,
+    status: &'static str,
+    allocator_used_bytes: u64,
+    allocator_capacity_bytes: u64,
+    allocator_usage_percent: f64,
+}
+
+#[derive(Serialize)]
+struct SegmentStatus<'a> {
+    success: bool,
+    segment: &'a str,
+    status: i32,
+    status_name: &'a str,
+    error_code: i32,
+    error_message: &'a str,
+}
+
+#[derive(Serialize)]
+struct Found<'a> {
+    success: bool,
+    data: Vec<Replica<'a>>,
+}
+
+/// The last three are of kinds of replicas that are not here yet.
+#[derive(Serialize)]
+struct BatchEntry<'a> {
+    ok: bool,
+    error: Option<String>,
+    values: Option<Vec<Replica<'a>>>,
+    disk_values: Option<()>,
+    local_disk_values: Option<()>,
+    nof_values: Option<()>,
+}
+
+#[derive(Serialize)]
+struct Replica<'a> {
+    size_: u64,
+    buffer_address_: u64,
+    protocol_: &'a str,
+    transport_endpoint_: &'a str,
+}
+
+impl<'a> From<&'a ReplicaView> for Replica<'a> {
+    fn from(replica: &'a ReplicaView) -> Replica<'a> {
+        Replica {
+            size_: replica.bytes,
+            buffer_address_: replica.address,
+            protocol_: &replica.protocol,
+            transport_endpoint_: &replica.endpoint,
+        }
+    }
+}
+
+/// A number with at most six significant digits and no trailing zeros, as C++ streams write one.
+struct SixDigits(f64);
+
+impl std::fmt::Display for SixDigits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let scientific = format!("{:.5e}", self.0);
+        let rounded: f64 = scientific.parse().unwrap_or(self.0);
+        write!(f, "{rounded}")
+    }
+}
+
+const JSON: &str = "application/json; charset=utf-8";
+const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
+/// What upstream says of all its other texts too.
+const METRICS_TEXT: &str = "text/plain; version=0.0.4";
+const NO_KEYS: &str = "{\"success\":false,\"error\":\"No keys provided. Use ?keys=key1,key2,...\"}";
+const NO_KV_EVENTS: &str = "{\"enabled\":false,\"published_batches\":0,\"published_events\":0,\"dropped_events\":0,\"skipped_unparsed_keys\":0}";
+/// At 100 bytes a key, copying a page takes some tens of microseconds.
+const KEYS_PER_PAGE: usize = 512;
+const SEGMENTS_PER_PAGE: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_in_gib_has_six_digits_at_most() {
+        for (bytes, text) in
+            [(16u64 << 20, "0.015625"), (64 << 20, "0.0625"), (3_355_443_200, "3.125"), (1, "0.000000000931323")]
+        {
+            assert_eq!(SixDigits(f64::from(1 << 30).recip() * bytes as f64).to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! The one-line summary: what the master logs every ten seconds and answers at `/metrics/summary`.
+//!
+//! The form is that of 0.3.13 (`fixtures/http/summary.txt`), since log scrapers read it. The rates are those of the last ten
+//! seconds or so, however often somebody asks; upstream's are those since the last time that anybody asked.
+
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+use crate::engine::base::Mono;
+use crate::engine::master::metrics::{BatchCount, CallCount, Counters, Gauges};
+use crate::engine::master::view::ServiceView;
+
+/// Two earlier readings of the counters, from which rates are made.
+#[derive(Debug)]
+pub struct Readings {
+    older: (Mono, Counters),
+    newer: (Mono, Counters),
+}
+
+impl Readings {
+    /// The process starts at `now`, with nothing counted.
+    pub fn starting(now: Mono) -> Readings {
+        Readings { older: (now, Counters::default()), newer: (now, Counters::default()) }
+    }
+
+    /// Keep `counters` as a reading, if the last one is [`PERIOD`] old.
+    pub fn keep(&mut self, now: Mono, counters: &Counters) {
+        if now.since(self.newer.0) >= PERIOD {
+            self.older = std::mem::replace(&mut self.newer, (now, counters.clone()));
+        }
+    }
+
+    /// The reading to compare one of `now` with: not so old that it tells of the past, not so young that it tells nothing.
+    fn base(&self, now: Mono) -> &(Mono, Counters) {
+        if now.since(self.newer.0) >= PERIOD / 2 { &self.newer } else { &self.older }
+    }
+
+    /// The summary at `now`.
+    pub fn line(&self, now: Mono, service: &ServiceView, counters: &Counters, gauges: &Gauges) -> String {
+        let (then, before) = self.base(now);
+        let rates = Rates { seconds: now.since(*then).as_secs_f64(), before, now: counters };
+        let mut line = String::with_capacity(2 << 10);
+        let state = service.state;
+        let _ = write!(
+            line,
+            "role={}, state={}, service_ready={}, master={{Mem Storage: {} / {}",
+            state.role(),
+            state.name(),
+            state.is_serving(),
+            Size(gauges.allocated_bytes),
+            Size(gauges.capacity_bytes),
+        );
+        if gauges.capacity_bytes > 0 {
+            let percent = 100.0 * gauges.allocated_bytes as f64 / gauges.capacity_bytes as f64;
+            let _ = write!(line, " ({percent:.1}%)");
+        }
+        let _ = write!(
+            line,
+            " | NVMe-oF SSD: 0 B / 0 B | SSD Storage: 0 B / 0 B | Keys: {} (soft-pinned: {}) | Clients: {}",
+            gauges.keys, gauges.soft_pinned_keys, gauges.clients,
+        );
+        rates.calls(&mut line);
+        rates.batches(&mut line);
+        let c = counters;
+        let evictions = format!(
+            "Success/Attempts={}/{}, {{}}keys={}, size={}",
+            c.evictions,
+            c.eviction_attempts,
+            c.evicted_keys,
+            Size(c.evicted_bytes)
+        );
+        let failures =
+            format!("AllocFail={}, PartialAlloc={}, ", c.put_start_alloc_failures, c.put_start_partial_allocations);
+        let _ = write!(
+            line,
+            " | Eviction: {} | Mem Eviction: {} | NoF Eviction: Success/Attempts=0/0, keys=0, size=0 B \
+             | Discard: Released/Total={}/{}, StagingSize={}",
+            evictions.replace("{}", &failures),
+            evictions.replace("{}", ""),
+            c.put_start_releases,
+            c.put_start_discards,
+            Size(gauges.discarded_staging_bytes),
+        );
+        line.push_str(NOT_BUILT);
+        if let Some(leader) = &service.leader {
+            let _ = write!(line, ", leader={}, view_version={}", leader.address, leader.view_version);
+        }
+        line
+    }
+}
+
+/// The difference of two readings, per second.
+struct Rates<'a> {
+    seconds: f64,
+    before: &'a Counters,
+    now: &'a Counters,
+}
+
+impl Rates<'_> {
+    fn per_second(&self, now: u64, before: u64) -> f64 {
+        if self.seconds > 0.0 { now.saturating_sub(before) as f64 / self.seconds } else { 0.0 }
+    }
+
+    /// `Success/Total` of one kind of calls.
+    fn call(&self, of: impl Fn(&Counters) -> CallCount) -> String {
+        let (now, before) = (of(self.now), of(self.before));
+        let total = self.per_second(now.requests, before.requests);
+        let succeeded = self.per_second(now.requests - now.failures, before.requests - before.failures);
+        format!("{succeeded:.2}/{total:.2}")
+    }
+
+    fn calls(&self, line: &mut String) {
+        line.push_str(" | Requests (Success/Total per sec): ");
+        let kinds: [Kind<CallCount>; 15] = [
+            ("PutStart", |c| c.put_start),
+            ("PutEnd", |c| c.put_end),
+            ("PutRevoke", |c| c.put_revoke),
+            ("Get", |c| c.get_replica_list),
+            ("Exist", |c| c.exist_key),
+            ("Del", |c| c.remove),
+            ("DelAll", |c| c.remove_all),
+            ("Ping", |c| c.ping),
+            ("CopyStart", |c| c.copy_start),
+            ("CopyEnd", |c| c.copy_end),
+            ("CopyRevoke", |c| c.copy_revoke),
+            ("MoveStart", |c| c.move_start),
+            ("MoveEnd", |c| c.move_end),
+            ("MoveRevoke", |c| c.move_revoke),
+            ("EvictDiskReplica", |c| c.evict_disk_replica),
+        ];
+        for (n, (name, of)) in kinds.into_iter().enumerate() {
+            let _ = write!(line, "{}{name}={}", if n == 0 { "" } else { ", " }, self.call(of));
+        }
+    }
+
+    fn batches(&self, line: &mut String) {
+        line.push_str(" | Batch Requests (per sec, Req=Success/PartialSuccess/Total, Item=Success/Total): ");
+        let kinds: [Kind<BatchCount>; 7] = [
+            ("PutStart", |c| c.batch_put_start),
+            ("PutEnd", |c| c.batch_put_end),
+            ("PutRevoke", |c| c.batch_put_revoke),
+            ("Get", |c| c.batch_get_replica_list),
+            ("ExistKey", |c| c.batch_exist_key),
+            ("QueryIp", |c| c.batch_query_ip),
+            ("Clear", |c| c.batch_replica_clear),
+        ];
+        for (name, of) in kinds {
+            let (now, before) = (of(self.now), of(self.before));
+            let rate = |of: fn(BatchCount) -> u64| self.per_second(of(now), of(before));
+            let _ = write!(
+                line,
+                "{name}:(Req={:.2}/{:.2}/{:.2}, Item={:.2}/{:.2}), ",
+                rate(|b| b.requests - b.failures - b.partial_successes),
+                rate(|b| b.partial_successes),
+                rate(|b| b.requests),
+                rate(|b| b.items - b.failed_items),
+                rate(|b| b.items),
+            );
+        }
+        let kinds: [Kind<CallCount>; 5] = [
+            ("CreateMoveTask", |c| c.create_move_task),
+            ("CreateCopyTask", |c| c.create_copy_task),
+            ("QueryTask", |c| c.query_task),
+            ("FetchTasks", |c| c.fetch_tasks),
+            ("MarkTaskToComplete", |c| c.update_task),
+        ];
+        for (n, (name, of)) in kinds.into_iter().enumerate() {
+            let _ = write!(line, "{}{name}:(Req={})", if n == 0 { "" } else { ", " }, self.call(of));
+        }
+    }
+}
+
+/// The word for a kind of calls, and where it is counted.
+type Kind<T> = (&'static str, fn(&Counters) -> T);
+
+/// A number of bytes as upstream writes it: powers of 1024, two decimals from 1 KB on.
+struct Size(u64);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut size = self.0 as f64;
+        if self.0 < 1024 {
+            return write!(f, "{} B", self.0);
+        }
+        let mut unit = "B";
+        for next in ["KB", "MB", "GB", "TB"] {
+            if size < 1024.0 {
+                break;
+            }
+            size /= 1024.0;
+            unit = next;
+        }
+        write!(f, "{size:.2} {unit}")
+    }
+}
+
+/// How often the line is logged, and how far apart the readings are.
+pub const PERIOD: Duration = Duration::from_secs(10);
+
+/// The parts that are not built yet, as a master that does not use them writes them.
+const NOT_BUILT: &str = " | Promotion: in_flight=0, admitted=0, completed=0, failed=0, cancelled=0, expired=0, bytes=0 B, \
+    rejected(freq/wm/cap)=0/0/0 | Snapshots: Success=0, Fail=0}, ha={HA Metrics Summary: last_seq=0, applied_seq=0, lag=0, \
+    pending=0, mutation_queue=0, batch_commits=0, sync_commits=0, skipped=0, checksum_fail=0, etcd_fail=0, watch_disconn=0, \
+    state=0}";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::master::view::{LeaderView, RunState};
+
+    fn serving() -> ServiceView {
+        ServiceView { state: RunState::Serving, leader: None }
+    }
+
+    #[test]
+    fn the_line_is_that_of_a_real_master_in_the_same_state() {
+        let fixture = include_str!("../../../fixtures/http/summary.txt");
+        let captured = fixture.lines().find(|l| !l.starts_with('#')).unwrap();
+        let mut readings = Readings::starting(Mono::ZERO);
+        let mut counters = Counters::default();
+        counters.put_start.add(true);
+        readings.keep(Mono::from_ms(10_000), &counters);
+        counters.ping.requests = 207;
+        counters.fetch_tasks.requests = 207;
+        let gauges = Gauges {
+            allocated_bytes: 13_894_642,
+            capacity_bytes: 150_994_944,
+            keys: 55,
+            soft_pinned_keys: 1,
+            clients: 2,
+            ..Gauges::default()
+        };
+        assert_eq!(readings.line(Mono::from_ms(110_000), &serving(), &counters, &gauges), captured);
+    }
+
+    #[test]
+    fn asking_often_does_not_change_the_rates() {
+        let mut readings = Readings::starting(Mono::ZERO);
+        let mut counters = Counters::default();
+        for second in 1..=100 {
+            counters.ping.requests += 5;
+            let now = Mono::from_ms(second * 1000);
+            readings.keep(now, &counters);
+            let line = readings.line(now, &serving(), &counters, &Gauges::default());
+            assert!(line.contains("Ping=5.00/5.00"), "{second}: {line}");
+        }
+    }
+
+    #[test]
+    fn the_share_is_left_out_without_memory_and_the_leader_stands_at_the_end() {
+        let service = ServiceView {
+            state: RunState::Standby,
+            leader: Some(LeaderView { address: "10.0.0.1:50051".into(), view_version: 2 }),
+        };
+        let line = Readings::starting(Mono::ZERO).line(Mono::ZERO, &service, &Counters::default(), &Gauges::default());
+        let start = "role=standby, state=standby, service_ready=false, master={Mem Storage: 0 B / 0 B | NVMe";
+        assert!(line.starts_with(start), "{line}");
+        assert!(line.ends_with("state=0}, leader=10.0.0.1:50051, view_version=2"), "{line}");
+    }
+
+    #[test]
+    fn sizes_have_upstreams_units() {
+        for (bytes, text) in [(1023, "1023 B"), (1024, "1.00 KB"), (13_894_642, "13.25 MB"), (5 << 40, "5.00 TB")] {
+            assert_eq!(Size(bytes).to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The master's admin surface over a state that is made up: the captured answers of the real one, and ours beyond them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use mcctl::engine::base::{ClientId, ErrorCode, HostPort, SegmentId};
+use mcctl::engine::env::RealEnv;
+use mcctl::engine::http::Running;
+use mcctl::engine::master::admin::Admin;
+use mcctl::engine::master::metrics::{Counters, Gauges};
+use mcctl::engine::master::view::{AdminView, ReplicaView, RunState, SegmentView, ServiceView};
+
+use crate::http::{Connection, replay};
+
+/// A state of fixed segments and keys.
+#[derive(Default)]
+struct Fixed {
+    standby: AtomicBool,
+    segments: Vec<(SegmentId, u64, u64, u64)>,
+    keys: Vec<Vec<u8>>,
+    /// The most keys that were given under one hold of the state.
+    keys_per_hold_max: AtomicUsize,
+}
+
+impl AdminView for Fixed {
+    fn service(&self) -> ServiceView {
+        let standby = self.standby.load(Ordering::Relaxed);
+        ServiceView { state: if standby { RunState::Standby } else { RunState::Serving }, leader: None }
+    }
+
+    fn figures(&self) -> (Counters, Gauges) {
+        let mut counters = Counters::default();
+        counters.exist_key.add(true);
+        (counters, Gauges { keys: self.keys.len() as u64, ..Gauges::default() })
+    }
+
+    fn segments(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(SegmentView<'_>)) -> Option<u64> {
+        let from = usize::try_from(cursor).unwrap();
+        for (id, base, bytes, used_bytes) in self.segments.iter().skip(from).take(limit) {
+            visit(SegmentView {
+                id: *id,
+                client: ClientId(1388180453129254863, 16676372840130863288),
+                name: "localhost:12805",
+                base: *base,
+                bytes: *bytes,
+                used_bytes: *used_bytes,
+                endpoint: "localhost:12805",
+                protocol: "tcp",
+                status: 1,
+            });
+        }
+        (from + limit < self.segments.len()).then_some(cursor + limit as u64)
+    }
+
+    /// Every other slot is empty, as in a table from which keys were removed.
+    fn keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> Option<u64> {
+        let slots = self.keys.len() * 2;
+        let from = usize::try_from(cursor).unwrap();
+        let end = slots.min(from + limit);
+        let mut given = 0;
+        for slot in (from..end).filter(|slot| slot % 2 == 1) {
+            visit(&self.keys[slot / 2]);
+            given += 1;
+        }
+        self.keys_per_hold_max.fetch_max(given, Ordering::Relaxed);
+        (end < slots).then_some(end as u64)
+    }
+
+    fn replicas(&self, key: &[u8]) -> Result<Vec<ReplicaView>, ErrorCode> {
+        match key {
+            b"being written" => Err(ErrorCode::REPLICA_IS_NOT_READY),
+            key if self.keys.iter().any(|k| k == key) => Ok(vec![ReplicaView {
+                bytes: 5,
+                address: 140_380_586_639_360,
+                protocol: "tcp".into(),
+                endpoint: "localhost:12805".into(),
+            }]),
+            _ => Err(ErrorCode::OBJECT_NOT_FOUND),
+        }
+    }
+}
+
+/// The state of the master that was captured.
+fn captured() -> Fixed {
+    Fixed {
+        segments: vec![
+            (SegmentId(670254314961306261, 17141126343891214216), 0x7fac_d600_0000, 16 << 20, 4),
+            (SegmentId(6577959271062748606, 11713050387513858747), 0x7fac_e700_0000, 64 << 20, 6),
+        ],
+        keys: vec![b"kk/1 a".to_vec(), b"kq".to_vec()],
+        ..Fixed::default()
+    }
+}
+
+async fn serve(state: Fixed) -> (Arc<Fixed>, Running, Connection) {
+    let state = Arc::new(state);
+    let admin = Admin::new(RealEnv::new(), state.clone());
+    let running = admin.start(&HostPort::new("127.0.0.1", 0)).await.unwrap();
+    let connection = Connection::to(running.at().port).await;
+    (state, running, connection)
+}
+
+#[tokio::test]
+async fn every_captured_request_is_answered_as_the_real_master_does() {
+    let (_state, running, _) = serve(captured()).await;
+    replay("admin.txt", running.at().port).await;
+}
+
+#[tokio::test]
+async fn the_families_are_the_real_masters_in_its_order_and_then_ours() {
+    let (_state, _running, mut connection) = serve(captured()).await;
+    let answer = connection.ask("GET", "/metrics", b"").await;
+    assert_eq!(answer.content_type, "text/plain; version=0.0.4");
+    let families: Vec<_> = answer.text().lines().filter_map(|l| l.strip_prefix("# TYPE ")).collect();
+    let captured = include_str!("../../fixtures/http/master-metrics-families.txt");
+    let captured: Vec<_> = captured.lines().filter(|l| !l.starts_with('#')).collect();
+    assert_eq!(families[..captured.len()], captured);
+    assert!(families[captured.len()..].iter().all(|f| f.starts_with("mcctl_")), "{families:?}");
+    for line in [
+        "master_key_count 2",
+        "master_exist_key_requests_total 1",
+        "segment_allocated_bytes{segment=\"localhost:12805\"} 10",
+        "segment_total_capacity_bytes{segment=\"localhost:12805\"} 83886080",
+    ] {
+        assert!(answer.text().lines().any(|l| l == line), "{line}");
+    }
+    // Each sample belongs to the family above it.
+    let mut family = "";
+    for line in answer.text().lines() {
+        match line.strip_prefix("# TYPE ") {
+            Some(named) => family = named.split(' ').next().unwrap(),
+            None => assert!(line.starts_with("# HELP ") || line.starts_with(family), "{line}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_master_that_does_not_serve_is_healthy_but_not_ready_and_answers_nothing_about_objects() {
+    let (state, _running, mut connection) = serve(captured()).await;
+    assert_eq!(connection.ask("GET", "/ready", b"").await.status, 200);
+    state.standby.store(true, Ordering::Relaxed);
+    let ready = connection.ask("GET", "/ready", b"").await;
+    assert_eq!((ready.status, ready.text()), (503, "not ready: the master is standby"));
+    assert_eq!(connection.ask("GET", "/health", b"").await.status, 200);
+    for route in ["/get_all_keys", "/query_key?key=kq", "/get_segments_detail", "/query_segment?segment=x"] {
+        let answer = connection.ask("GET", route, b"").await;
+        let refusal = r#"{"success":false,"error_code":-1011,"error_message":"service plane is not active"}"#;
+        assert_eq!((answer.status, answer.text()), (503, refusal), "{route}");
+    }
+    assert_eq!(connection.ask("GET", "/metrics", b"").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_key_is_decoded_and_one_that_is_being_written_says_so() {
+    let (_state, _running, mut connection) = serve(captured()).await;
+    assert_eq!(connection.ask("GET", "/query_key?key=kk%2F1%20a", b"").await.status, 200);
+    let writing = connection.ask("GET", "/query_key?key=being%20written", b"").await;
+    assert!(writing.text().contains("\"error_message\":\"REPLICA_IS_NOT_READY\""), "{}", writing.text());
+    // Encoded commas separate too, and a key that is asked for twice stands there once.
+    let batch = connection.ask("GET", "/batch_query_keys?keys=kq%2Ckk%2F1%20a,kq,%22", b"").await;
+    let value: serde_json::Value = serde_json::from_str(batch.text()).unwrap();
+    let data = value["data"].as_object().unwrap();
+    assert_eq!(data.len(), 3);
+    assert_eq!((&data["kk/1 a"]["ok"], &data["\""]["ok"]), (&true.into(), &false.into()));
+}
+
+#[tokio::test]
+async fn a_long_list_of_keys_is_whole_and_never_holds_the_state_for_long() {
+    let keys: Vec<_> = (0..100_000).map(|n| format!("model/block/{n:032}").into_bytes()).collect();
+    let expected: Vec<u8> = keys.iter().flat_map(|key| [key.as_slice(), b"\n"].concat()).collect();
+    let (state, _running, mut connection) = serve(Fixed { keys, ..Fixed::default() }).await;
+    let answer = connection.ask("GET", "/get_all_keys", b"").await;
+    assert!(answer.body == expected, "{} of {} bytes", answer.body.len(), expected.len());
+    assert!(state.keys_per_hold_max.load(Ordering::Relaxed) <= 1000);
+    // The connection is good for the next request.
+    assert_eq!(connection.ask("GET", "/role", b"").await.text(), "leader");
+}
+
+#[tokio::test]
+async fn an_empty_master_has_empty_lists() {
+    let (_state, _running, mut connection) = serve(Fixed::default()).await;
+    for route in ["/get_all_keys", "/get_all_segments"] {
+        let answer = connection.ask("GET", route, b"").await;
+        assert_eq!((answer.status, answer.text()), (200, ""), "{route}");
+    }
+    let detail = connection.ask("GET", "/get_segments_detail", b"").await;
+    assert_eq!(detail.text(), r#"{"total_segments":0,"segments":[]}"#);
+}
