@@ -1,3 +1,14 @@
-//! The fence: the only folder in which `unsafe` may be written, and the readers of /proc and /sys.
+//! The fence: the only folder with `unsafe`, and the readers of `/proc` and `/sys`.
+//!
+//! Raw pointers do not leave it. What leaves are owners ([`Memory`], [`Slice`]) with checked ranges, and plain numbers for addresses
+//! that go on the wire.
+#![expect(unsafe_code, reason = "this is the one folder for it; every block argues its case")]
 
+pub mod host;
+pub mod memory;
+pub mod pages;
 pub mod ports;
+pub mod socket;
+
+pub use memory::{Memory, OutOfRange, Slice};
+pub use pages::{HugePage, MemoryError, MemoryPolicy, MemorySource};

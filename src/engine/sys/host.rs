@@ -1,0 +1,102 @@
+//! What this host has: memory, huge pages, addresses.
+
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::InterfaceFlags;
+
+/// The figures of `/proc/meminfo` that decide whether memory can be had, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryFigures {
+    /// `MemTotal`.
+    pub total: u64,
+    /// `MemAvailable`.
+    pub available: u64,
+}
+
+/// Huge pages of one size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HugePages {
+    /// Pages in the pool.
+    pub total: u64,
+    /// Pages nobody has touched.
+    pub free: u64,
+    /// Of the free ones, those promised to a mapping.
+    pub reserved: u64,
+}
+
+/// Parse `/proc/meminfo`; `None` for a text without `MemTotal`.
+pub fn parse_meminfo(text: &str) -> Option<MemoryFigures> {
+    let field = |name: &str| {
+        text.lines().find_map(|line| {
+            let value = line.strip_prefix(name)?.strip_prefix(':')?.trim();
+            value.strip_suffix(" kB").unwrap_or(value).trim().parse::<u64>().ok()?.checked_mul(1024)
+        })
+    };
+    let total = field("MemTotal")?;
+    Some(MemoryFigures { total, available: field("MemAvailable").unwrap_or(total) })
+}
+
+/// This host's memory; `None` where `/proc` is not readable.
+pub fn memory() -> Option<MemoryFigures> {
+    parse_meminfo(&fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+/// The pool of huge pages of `kib` KiB, from `root` (`/sys` but in tests).
+///
+/// # Errors
+/// The kernel has no such page size, or the files are not readable; with the path.
+pub fn huge_pages(root: &Path, kib: u64) -> Result<HugePages, (PathBuf, io::Error)> {
+    let folder = root.join(format!("kernel/mm/hugepages/hugepages-{kib}kB"));
+    let read = |name: &str| {
+        let path = folder.join(name);
+        let text = fs::read_to_string(&path).map_err(|e| (path.clone(), e))?;
+        text.trim().parse::<u64>().map_err(|e| (path, io::Error::new(io::ErrorKind::InvalidData, e)))
+    };
+    Ok(HugePages { total: read("nr_hugepages")?, free: read("free_hugepages")?, reserved: read("resv_hugepages")? })
+}
+
+/// The first address of an interface that is up and running and not the loopback, as Mooncake announces itself.
+pub fn lan_address(ipv6: bool) -> Option<IpAddr> {
+    let ready = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING;
+    getifaddrs().ok()?.find_map(|interface| {
+        if interface.interface_name == "lo" || !interface.flags.contains(ready) {
+            return None;
+        }
+        let address = interface.address?;
+        let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
+        let v6 = address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip()));
+        if ipv6 { v6 } else { v4 }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meminfo_is_read_in_bytes() {
+        let text =
+            "MemTotal:       24684084 kB\nMemFree:  1 kB\nMemAvailable:   22000000 kB\nHugePages_Total:       0\n";
+        let figures = MemoryFigures { total: 24_684_084 << 10, available: 22_000_000 << 10 };
+        assert_eq!(parse_meminfo(text), Some(figures));
+        assert_eq!(parse_meminfo("nothing"), None);
+        assert!(memory().is_some_and(|m| m.available <= m.total));
+    }
+
+    #[test]
+    fn the_pool_of_a_page_size_is_read_and_an_absent_one_names_its_path() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("kernel/mm/hugepages/hugepages-2048kB");
+        fs::create_dir_all(&folder).unwrap();
+        for (name, value) in [("nr_hugepages", "8\n"), ("free_hugepages", "5\n"), ("resv_hugepages", "2\n")] {
+            fs::write(folder.join(name), value).unwrap();
+        }
+        assert_eq!(huge_pages(root.path(), 2048).unwrap(), HugePages { total: 8, free: 5, reserved: 2 });
+        let (path, _) = huge_pages(root.path(), 1 << 20).unwrap_err();
+        assert!(path.ends_with("hugepages-1048576kB/nr_hugepages"));
+    }
+}

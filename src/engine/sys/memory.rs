@@ -1,0 +1,305 @@
+//! A stretch of memory that other processes may read and write while we do.
+//!
+//! Peers write into registered memory whenever they like (that is what one-sided operations are), so nothing here ever hands out a
+//! `&[u8]` or `&mut [u8]` to it: bytes go in and out by copying, through the range checks of this file. What a reader sees while a
+//! peer writes the same bytes is unspecified bytes, never anything else; who may write when is the store's protocol, not ours.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::engine::sys::pages::Arena;
+
+/// The owner of a stretch of memory at a fixed address. Share it in an `Arc`; the last owner frees it.
+pub struct Memory {
+    base: NonNull<u8>,
+    len: usize,
+    home: Home,
+}
+
+/// Where the bytes live, and so how they are freed.
+pub(in crate::engine::sys) enum Home {
+    /// A mapping of this many bytes (at least `len`).
+    Mapping { bytes: usize },
+    /// What was a `Vec<u8>` of this capacity.
+    Vec { capacity: usize },
+    /// Part of an arena, which stays mapped until its last user is gone.
+    Arena { _keeps: Arc<Arena> },
+}
+
+// SAFETY: `base` is owned by this value alone and is not tied to a thread.
+unsafe impl Send for Memory {}
+// SAFETY: all access through `&Memory` is by raw copies (see the module's head); no reference to the bytes is ever made.
+unsafe impl Sync for Memory {}
+
+/// A range does not lie inside a stretch of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{len} bytes at offset {offset} do not fit into {size} bytes")]
+pub struct OutOfRange {
+    /// Where the range begins.
+    pub offset: usize,
+    /// Its length, bytes.
+    pub len: usize,
+    /// Size of the memory, bytes.
+    pub size: usize,
+}
+
+impl Memory {
+    /// The bytes of `vec`, moved in without a copy. [`Memory::into_vec`] gives them back.
+    pub fn from_vec(vec: Vec<u8>) -> Memory {
+        let mut vec = ManuallyDrop::new(vec);
+        let (len, capacity) = (vec.len(), vec.capacity());
+        let base = NonNull::new(vec.as_mut_ptr()).expect("a Vec's pointer is never null");
+        Memory { base, len, home: Home::Vec { capacity } }
+    }
+
+    /// # Safety
+    /// `base` points to `len` readable and writable bytes that `home` keeps alive and that nobody else frees or references.
+    pub(in crate::engine::sys) unsafe fn from_parts(base: NonNull<u8>, len: usize, home: Home) -> Memory {
+        Memory { base, len, home }
+    }
+
+    /// The bytes as a `Vec`: the one that was moved in, without a copy, or a copy of a mapping.
+    pub fn into_vec(self) -> Vec<u8> {
+        match self.home {
+            Home::Vec { capacity } => {
+                let this = ManuallyDrop::new(self);
+                // SAFETY: the three parts are those of the Vec that `from_vec` took apart, `len` of its bytes are initialised, and
+                // `this` is neither used nor dropped any more, so that the Vec is the only owner.
+                unsafe { Vec::from_raw_parts(this.base.as_ptr(), this.len, capacity) }
+            }
+            Home::Mapping { .. } | Home::Arena { .. } => {
+                let mut bytes = vec![0; self.len];
+                self.read_at(0, &mut bytes).expect("as long as the memory");
+                bytes
+            }
+        }
+    }
+
+    /// Its length, bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Has it no bytes?
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Its virtual address in this process: what peers use to name bytes in it.
+    pub fn address(&self) -> u64 {
+        self.base.as_ptr() as u64
+    }
+
+    /// Copy bytes out, as many as `into` holds.
+    ///
+    /// # Errors
+    /// The range is not inside.
+    pub fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<(), OutOfRange> {
+        let from = self.range(offset, into.len())?;
+        // SAFETY: `from` is valid for `into.len()` bytes (just checked), `into` is an exclusive borrow, so they do not overlap. The
+        // copy is libc's and not the compiler's, because a peer may be writing these bytes meanwhile.
+        unsafe { libc::memcpy(into.as_mut_ptr().cast(), from.as_ptr().cast(), into.len()) };
+        Ok(())
+    }
+
+    /// Copy `from` in.
+    ///
+    /// # Errors
+    /// The range is not inside.
+    pub fn write_at(&self, offset: usize, from: &[u8]) -> Result<(), OutOfRange> {
+        let into = self.range(offset, from.len())?;
+        // SAFETY: as in `read_at`, the other way round; `from` is a shared borrow of other memory, since none is ever made of ours.
+        unsafe { libc::memcpy(into.as_ptr().cast(), from.as_ptr().cast(), from.len()) };
+        Ok(())
+    }
+
+    /// Set `len` bytes to `byte`.
+    ///
+    /// # Errors
+    /// The range is not inside.
+    pub fn fill(&self, offset: usize, len: usize, byte: u8) -> Result<(), OutOfRange> {
+        let into = self.range(offset, len)?;
+        // SAFETY: `into` is valid for `len` bytes (just checked).
+        unsafe { libc::memset(into.as_ptr().cast(), i32::from(byte), len) };
+        Ok(())
+    }
+
+    /// The part of `len` bytes at `offset`.
+    ///
+    /// # Errors
+    /// The range is not inside.
+    pub fn slice(self: &Arc<Self>, offset: usize, len: usize) -> Result<Slice, OutOfRange> {
+        self.range(offset, len)?;
+        Ok(Slice { memory: Arc::clone(self), offset, len })
+    }
+
+    /// All of it.
+    pub fn whole(self: &Arc<Self>) -> Slice {
+        Slice { memory: Arc::clone(self), offset: 0, len: self.len }
+    }
+
+    fn range(&self, offset: usize, len: usize) -> Result<NonNull<u8>, OutOfRange> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            return Err(OutOfRange { offset, len, size: self.len });
+        }
+        // SAFETY: `offset <= len of the allocation`, so the result is inside it or one past its end.
+        Ok(unsafe { self.base.add(offset) })
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        match self.home {
+            Home::Mapping { bytes } => {
+                // SAFETY: `base` and `bytes` are those of a mapping that this value owns alone; nothing uses it after this.
+                let rc = unsafe { libc::munmap(self.base.as_ptr().cast(), bytes) };
+                debug_assert_eq!(rc, 0, "the mapping is ours and whole");
+            }
+            Home::Vec { capacity } => {
+                // SAFETY: as in `into_vec`; this value is not used after its drop.
+                drop(unsafe { Vec::from_raw_parts(self.base.as_ptr(), self.len, capacity) });
+            }
+            Home::Arena { .. } => {}
+        }
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Memory({:#x}, {} bytes)", self.address(), self.len)
+    }
+}
+
+/// A checked part of a [`Memory`], which it keeps alive. Cheap to clone.
+#[derive(Clone)]
+pub struct Slice {
+    memory: Arc<Memory>,
+    offset: usize,
+    len: usize,
+}
+
+impl Slice {
+    /// The memory it is a part of.
+    pub fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
+    /// Where it begins in the memory, bytes.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Its length, bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Has it no bytes?
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Its virtual address in this process.
+    pub fn address(&self) -> u64 {
+        self.memory.address() + self.offset as u64
+    }
+
+    /// The part of `len` bytes at `offset` of this part.
+    ///
+    /// # Errors
+    /// The range is not inside.
+    pub fn part(&self, offset: usize, len: usize) -> Result<Slice, OutOfRange> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            return Err(OutOfRange { offset, len, size: self.len });
+        }
+        Ok(Slice { memory: Arc::clone(&self.memory), offset: self.offset + offset, len })
+    }
+
+    /// A copy of the bytes.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len];
+        self.memory.read_at(self.offset, &mut bytes).expect("checked when it was made");
+        bytes
+    }
+
+    /// Copy the bytes of `from`, which is as long as this, here. The two may overlap.
+    ///
+    /// # Errors
+    /// The lengths differ.
+    pub fn copy_from(&self, from: &Slice) -> Result<(), OutOfRange> {
+        if from.len != self.len {
+            return Err(OutOfRange { offset: 0, len: from.len, size: self.len });
+        }
+        // SAFETY: both ranges were checked when the slices were made and live as long as they do; memmove allows overlap.
+        unsafe { libc::memmove(self.pointer(0).as_ptr().cast(), from.pointer(0).as_ptr().cast(), self.len) };
+        Ok(())
+    }
+
+    /// Its byte at `at`, or the end when there is none. Valid up to the slice's end, for as long as `self` lives.
+    pub(in crate::engine::sys) fn pointer(&self, at: usize) -> NonNull<u8> {
+        // SAFETY: `offset + at` is inside the allocation or one past its end: the range was checked when the slice was made.
+        unsafe { self.memory.base.add(self.offset + at.min(self.len)) }
+    }
+}
+
+impl fmt::Debug for Slice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Slice({:#x}, {} bytes)", self.address(), self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(len: usize) -> Arc<Memory> {
+        Arc::new(Memory::from_vec((0..len).map(|i| u8::try_from(i % 251).unwrap()).collect()))
+    }
+
+    #[test]
+    fn bytes_go_in_and_out_at_an_offset() {
+        let memory = memory(100);
+        memory.write_at(97, b"abc").unwrap();
+        let mut out = [0; 4];
+        memory.read_at(96, &mut out).unwrap();
+        assert_eq!(&out, b"\x60abc");
+        memory.fill(0, 2, 9).unwrap();
+        assert_eq!(memory.slice(0, 3).unwrap().to_vec(), [9, 9, 2]);
+    }
+
+    #[test]
+    fn a_range_outside_is_refused_with_its_numbers() {
+        let memory = memory(10);
+        let wrong = OutOfRange { offset: 8, len: 3, size: 10 };
+        assert_eq!(memory.read_at(8, &mut [0; 3]), Err(wrong));
+        assert_eq!(memory.write_at(8, &[0; 3]), Err(wrong));
+        assert_eq!(memory.fill(8, 3, 0), Err(wrong));
+        assert_eq!(memory.slice(8, 3).unwrap_err(), wrong);
+        assert!(memory.slice(usize::MAX, 2).is_err());
+        assert!(memory.slice(10, 0).is_ok());
+        assert!(memory.slice(2, 4).unwrap().part(3, 2).is_err());
+        assert_eq!(memory.slice(2, 4).unwrap().part(3, 1).unwrap().to_vec(), [5]);
+    }
+
+    #[test]
+    fn a_vec_comes_back_without_a_copy() {
+        let mut vec = Vec::with_capacity(64);
+        vec.extend_from_slice(b"hello");
+        let at = vec.as_ptr();
+        let memory = Memory::from_vec(vec);
+        assert_eq!(memory.address(), at as u64);
+        let vec = memory.into_vec();
+        assert_eq!((vec.as_ptr(), vec.as_slice(), vec.capacity()), (at, &b"hello"[..], 64));
+        assert_eq!(Memory::from_vec(Vec::new()).into_vec(), Vec::<u8>::new());
+    }
+
+    #[test]
+    fn slices_copy_even_where_they_overlap() {
+        let memory = memory(10);
+        memory.slice(2, 5).unwrap().copy_from(&memory.slice(0, 5).unwrap()).unwrap();
+        assert_eq!(memory.whole().to_vec(), [0, 1, 0, 1, 2, 3, 4, 7, 8, 9]);
+        assert!(memory.slice(0, 5).unwrap().copy_from(&memory.slice(0, 4).unwrap()).is_err());
+    }
+}

@@ -1,0 +1,468 @@
+//! Where memory for segments and buffers comes from: plain pages, huge pages, or an arena of huge pages.
+//!
+//! The rules are Mooncake's (its `MC_STORE_USE_HUGEPAGE` and friends), so that a host sized for it fits us too. An allocation is
+//! whole or it is an error: huge pages are populated before they are handed out, because a page that is missing later kills the
+//! process (SIGBUS) instead of failing a call.
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use crate::engine::base::ByteSize;
+use crate::engine::sys::host;
+use crate::engine::sys::memory::{Home, Memory};
+
+/// The smallest segment without huge pages (upstream's rule; its setup refuses less).
+pub const SEGMENT_BYTES_MIN: u64 = 16 << 20;
+
+/// The size of a huge page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HugePage {
+    /// 2 MiB.
+    Mib2,
+    /// 1 GiB.
+    Gib1,
+}
+
+impl HugePage {
+    /// Its size, bytes.
+    pub const fn bytes(self) -> u64 {
+        match self {
+            HugePage::Mib2 => 2 << 20,
+            HugePage::Gib1 => 1 << 30,
+        }
+    }
+
+    fn flag(self) -> libc::c_int {
+        match self {
+            HugePage::Mib2 => libc::MAP_HUGE_2MB,
+            HugePage::Gib1 => libc::MAP_HUGE_1GB,
+        }
+    }
+}
+
+/// How memory is to be had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryPolicy {
+    /// `None` = plain pages.
+    pub huge: Option<HugePage>,
+    /// Size of the arena that blocks are cut from, bytes; only used with huge pages.
+    pub arena_bytes: Option<u64>,
+}
+
+impl MemoryPolicy {
+    /// What the variables that `lookup` finds ask for, and a warning for each that is not understood.
+    ///
+    /// `MC_STORE_USE_HUGEPAGE` counts when it is set at all, even to `0` (upstream's rule); `MC_STORE_HUGEPAGE_SIZE` is `2MB` or
+    /// `1GB`; `MC_MMAP_ARENA_POOL_SIZE` is a size; `MC_DISABLE_MMAP_ARENA` (1, true, yes, on) wins over it.
+    pub fn from_env(lookup: &dyn Fn(&str) -> Option<String>) -> (MemoryPolicy, Vec<String>) {
+        let mut warnings = Vec::new();
+        let mut policy = MemoryPolicy::default();
+        if lookup("MC_STORE_USE_HUGEPAGE").is_some() {
+            policy.huge = Some(HugePage::Mib2);
+        }
+        if let Some(text) = lookup("MC_STORE_HUGEPAGE_SIZE") {
+            let size = match text.to_ascii_uppercase().as_str() {
+                "2MB" => HugePage::Mib2,
+                "1GB" => HugePage::Gib1,
+                _ => {
+                    warnings.push(format!("MC_STORE_HUGEPAGE_SIZE={text} is neither 2MB nor 1GB; using 2MB"));
+                    HugePage::Mib2
+                }
+            };
+            policy.huge = policy.huge.map(|_| size);
+        }
+        if let Some(text) = lookup("MC_MMAP_ARENA_POOL_SIZE").filter(|t| !t.is_empty()) {
+            match text.parse::<ByteSize>() {
+                Ok(ByteSize(0)) => {}
+                Ok(size) => policy.arena_bytes = Some(size.0),
+                Err(e) => warnings.push(format!("MC_MMAP_ARENA_POOL_SIZE: {e}; no arena")),
+            }
+        }
+        if let Some(text) = lookup("MC_DISABLE_MMAP_ARENA") {
+            match text.to_ascii_lowercase().as_str() {
+                "1" | "true" | "yes" | "on" => policy.arena_bytes = None,
+                "" | "0" | "false" | "no" | "off" => {}
+                _ => {
+                    warnings.push(format!("MC_DISABLE_MMAP_ARENA={text} is not understood (1, true, yes, on); ignored"))
+                }
+            }
+        }
+        (policy, warnings)
+    }
+
+    /// The bytes that a segment of `wanted` bytes takes and offers: rounded up to whole huge pages where those are used.
+    ///
+    /// # Errors
+    /// Nothing is wanted, or less than [`SEGMENT_BYTES_MIN`] of plain pages.
+    pub fn segment_bytes(&self, wanted: u64) -> Result<u64, MemoryError> {
+        match self.huge {
+            _ if wanted == 0 => Err(MemoryError::Empty),
+            Some(page) => round_up(wanted, page.bytes()).ok_or(MemoryError::TooLarge { wanted }),
+            None if wanted < SEGMENT_BYTES_MIN => Err(MemoryError::SegmentTooSmall { wanted }),
+            None => Ok(wanted),
+        }
+    }
+}
+
+/// Why there is no memory.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// Zero bytes are no memory.
+    #[error("a memory of 0 bytes cannot be allocated")]
+    Empty,
+    /// A segment of plain pages is below upstream's minimum.
+    #[error("a segment of {} is too small: at least {} without huge pages", ByteSize(*wanted), ByteSize(SEGMENT_BYTES_MIN))]
+    SegmentTooSmall {
+        /// What was asked for, bytes.
+        wanted: u64,
+    },
+    /// More than an address space.
+    #[error("{wanted} bytes are more than this machine can address")]
+    TooLarge {
+        /// What was asked for, bytes.
+        wanted: u64,
+    },
+    /// More than the host has, or this container may use.
+    #[error("{} of memory are wanted, but there are {} in all ({limit})", ByteSize(*wanted), ByteSize(*total))]
+    LargerThanHost {
+        /// What was asked for, bytes.
+        wanted: u64,
+        /// What there is, bytes.
+        total: u64,
+        /// What says so: a path.
+        limit: &'static str,
+    },
+    /// The kernel does not know this page size.
+    #[error("the kernel has no huge pages of {}: cannot read {}", ByteSize(page.bytes()), path.display())]
+    NoSuchPage {
+        /// The page size.
+        page: HugePage,
+        /// The file that should be there.
+        path: PathBuf,
+        /// Why it cannot be read.
+        #[source]
+        source: io::Error,
+    },
+    /// The pool of huge pages does not hold enough.
+    #[error(
+        "{wanted} huge pages of {} are wanted, but {available} are available ({total} in the pool, HugePages_Free {free}, of \
+         which {reserved} reserved)", ByteSize(page.bytes())
+    )]
+    NotEnoughHugePages {
+        /// The page size.
+        page: HugePage,
+        /// Pages asked for.
+        wanted: u64,
+        /// Free pages that nobody has reserved.
+        available: u64,
+        /// Pages in the pool.
+        total: u64,
+        /// Free pages.
+        free: u64,
+        /// Free pages that are promised to somebody.
+        reserved: u64,
+    },
+    /// The kernel refused.
+    #[error("the kernel refused {} of {what}", ByteSize(*bytes))]
+    Refused {
+        /// What was asked for, bytes.
+        bytes: u64,
+        /// Of what kind.
+        what: &'static str,
+        /// Its reason.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Allocates by a [`MemoryPolicy`]; one per process, since it owns the arena. Thread-safe.
+#[derive(Debug)]
+pub struct MemorySource {
+    policy: MemoryPolicy,
+    sys: PathBuf,
+    arena: OnceLock<Option<Arc<Arena>>>,
+}
+
+impl MemorySource {
+    /// A source that follows `policy`.
+    pub fn new(policy: MemoryPolicy) -> MemorySource {
+        MemorySource { policy, sys: PathBuf::from("/sys"), arena: OnceLock::new() }
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> MemoryPolicy {
+        self.policy
+    }
+
+    /// Memory for a segment: [`MemoryPolicy::segment_bytes`] of `wanted`, zeroed.
+    ///
+    /// # Errors
+    /// Any [`MemoryError`]; nothing is left allocated then.
+    pub fn segment(&self, wanted: u64) -> Result<Memory, MemoryError> {
+        let bytes = self.policy.segment_bytes(wanted)?;
+        let align = self.policy.huge.map_or(PLAIN_ALIGN, HugePage::bytes);
+        self.allocate(bytes, align)
+    }
+
+    /// Memory for a local buffer of exactly `wanted` bytes, zeroed; the mapping behind it may be larger.
+    ///
+    /// # Errors
+    /// Any [`MemoryError`] but `SegmentTooSmall`; nothing is left allocated then.
+    pub fn buffer(&self, wanted: u64) -> Result<Memory, MemoryError> {
+        if wanted == 0 {
+            return Err(MemoryError::Empty);
+        }
+        self.allocate(wanted, PLAIN_ALIGN)
+    }
+
+    fn allocate(&self, len: u64, align: u64) -> Result<Memory, MemoryError> {
+        let Some(page) = self.policy.huge else {
+            fits_host(len)?;
+            return map_plain(len);
+        };
+        if let Some(arena) = self.arena()
+            && let Some(memory) = Arena::cut(arena, len, align)
+        {
+            return Ok(memory);
+        }
+        map_huge(len, page, &self.sys)
+    }
+
+    /// The arena; made at the first call, and never tried again (as upstream).
+    fn arena(&self) -> Option<&Arc<Arena>> {
+        let make = || {
+            let bytes = round_up(self.policy.arena_bytes?, HugePage::Mib2.bytes())?;
+            match map_huge(bytes, HugePage::Mib2, &self.sys) {
+                Ok(pool) => {
+                    let arena = Arena { pool, used: Mutex::new(0) };
+                    arena.keep_from_children();
+                    Some(Arc::new(arena))
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "no arena of huge pages (MC_MMAP_ARENA_POOL_SIZE); mapping each block by itself");
+                    None
+                }
+            }
+        };
+        self.arena.get_or_init(make).as_ref()
+    }
+}
+
+/// One mapping that blocks are cut from, front to back. Blocks are not given back before the last of them is gone.
+#[derive(Debug)]
+pub(in crate::engine::sys) struct Arena {
+    pool: Memory,
+    used: Mutex<u64>,
+}
+
+impl Arena {
+    /// A block of `len` bytes at a multiple of `align` (at least 64) from the pool's beginning; `None` when it is exhausted.
+    fn cut(arena: &Arc<Arena>, len: u64, align: u64) -> Option<Memory> {
+        let align = align.max(PLAIN_ALIGN);
+        let mut used = arena.used.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let start = round_up(*used, align)?;
+        let end = start.checked_add(round_up(len, align)?)?;
+        if end > arena.pool.len() as u64 {
+            return None;
+        }
+        *used = end;
+        let (start, len) = (usize::try_from(start).ok()?, usize::try_from(len).ok()?);
+        let base = NonNull::new((arena.pool.address() as usize + start) as *mut u8)?;
+        // SAFETY: `start + len <= pool.len()`, no two blocks overlap because `used` only grows, and the pool is never touched but
+        // through its blocks, each of which keeps it mapped.
+        Some(unsafe { Memory::from_parts(base, len, Home::Arena { _keeps: Arc::clone(arena) }) })
+    }
+
+    /// A child process would otherwise need its own huge pages at its first write, or get SIGBUS.
+    fn keep_from_children(&self) {
+        // SAFETY: the range is exactly the pool's own mapping; the call changes no bytes.
+        let rc =
+            unsafe { libc::madvise(self.pool.address() as *mut libc::c_void, self.pool.len(), libc::MADV_DONTFORK) };
+        if rc != 0 {
+            tracing::debug!(error = %io::Error::last_os_error(), "MADV_DONTFORK refused");
+        }
+    }
+}
+
+/// Is `len` more than the host, or this container, could ever hold?
+fn fits_host(len: u64) -> Result<(), MemoryError> {
+    const CGROUP: &str = "/sys/fs/cgroup/memory.max";
+    let limits = [
+        ("MemTotal of /proc/meminfo", host::memory().map(|m| m.total)),
+        (CGROUP, std::fs::read_to_string(CGROUP).ok().and_then(|t| t.trim().parse().ok())),
+    ];
+    for (limit, total) in limits {
+        if let Some(total) = total.filter(|t| len > *t) {
+            return Err(MemoryError::LargerThanHost { wanted: len, total, limit });
+        }
+    }
+    Ok(())
+}
+
+fn map_plain(len: u64) -> Result<Memory, MemoryError> {
+    map(len, len, 0, "plain pages")
+}
+
+fn map_huge(len: u64, page: HugePage, sys: &Path) -> Result<Memory, MemoryError> {
+    let too_large = MemoryError::TooLarge { wanted: len };
+    let bytes = round_up(len, page.bytes()).ok_or(too_large)?;
+    let pool = host::huge_pages(sys, page.bytes() >> 10).map_err(|(path, source)| MemoryError::NoSuchPage {
+        page,
+        path,
+        source,
+    })?;
+    let short = |pool: host::HugePages| {
+        let (wanted, available) = (bytes / page.bytes(), pool.free.saturating_sub(pool.reserved));
+        let host::HugePages { total, free, reserved } = pool;
+        (available < wanted).then_some(MemoryError::NotEnoughHugePages {
+            page,
+            wanted,
+            available,
+            total,
+            free,
+            reserved,
+        })
+    };
+    // Overcommitted pages (nr_overcommit_hugepages) are not in these figures, so they only explain a refusal.
+    let explain = |error| short(host::huge_pages(sys, page.bytes() >> 10).unwrap_or(pool)).unwrap_or(error);
+    let memory = map(len, bytes, libc::MAP_HUGETLB | page.flag(), "huge pages").map_err(explain)?;
+    populate(&memory, bytes).map_err(|source| MemoryError::Refused {
+        bytes,
+        what: "huge pages (populating them)",
+        source,
+    })?;
+    Ok(memory)
+}
+
+/// Map `bytes` anonymous zeroed bytes, of which the first `len` are the memory's.
+fn map(len: u64, bytes: u64, flags: libc::c_int, what: &'static str) -> Result<Memory, MemoryError> {
+    let size = |n: u64| usize::try_from(n).ok().and_then(NonZeroUsize::new);
+    let (Some(len), Some(size)) = (size(len), size(bytes)) else {
+        return Err(MemoryError::TooLarge { wanted: bytes });
+    };
+    // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no existing memory.
+    let base = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            size.get(),
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags,
+            -1,
+            0,
+        )
+    };
+    if base == libc::MAP_FAILED {
+        return Err(MemoryError::Refused { bytes, what, source: io::Error::last_os_error() });
+    }
+    let base = NonNull::new(base.cast::<u8>()).expect("mmap never maps page zero unasked");
+    // SAFETY: the mapping is `size >= len` readable and writable bytes that nobody else knows of; the value unmaps all of it.
+    Ok(unsafe { Memory::from_parts(base, len.get(), Home::Mapping { bytes: size.get() }) })
+}
+
+/// Get every page of a mapping of `bytes` now. Unlike MAP_POPULATE, this reports a page that cannot be had.
+fn populate(memory: &Memory, bytes: u64) -> io::Result<()> {
+    let bytes = usize::try_from(bytes).expect("it is mapped");
+    loop {
+        // SAFETY: the range is the memory's own mapping; populating changes no bytes.
+        let rc = unsafe { libc::madvise(memory.address() as *mut libc::c_void, bytes, libc::MADV_POPULATE_WRITE) };
+        if rc == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR | libc::EAGAIN) => {}
+            // A kernel before 5.14 does not know the call. Its pages are reserved for us anyway.
+            Some(libc::EINVAL) => return Ok(()),
+            _ => return Err(error),
+        }
+    }
+}
+
+fn round_up(n: u64, to: u64) -> Option<u64> {
+    n.checked_next_multiple_of(to)
+}
+
+/// Blocks begin at least at a multiple of a cache line.
+const PLAIN_ALIGN: u64 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(vars: &[(&str, &str)]) -> (MemoryPolicy, Vec<String>) {
+        MemoryPolicy::from_env(&|name| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()))
+    }
+
+    #[test]
+    fn huge_pages_are_used_when_the_variable_is_set_to_anything() {
+        assert_eq!(policy(&[]).0.huge, None);
+        assert_eq!(policy(&[("MC_STORE_USE_HUGEPAGE", "0")]).0.huge, Some(HugePage::Mib2));
+        let one = [("MC_STORE_USE_HUGEPAGE", "1"), ("MC_STORE_HUGEPAGE_SIZE", "1GB")];
+        assert_eq!(policy(&one).0.huge, Some(HugePage::Gib1));
+        assert_eq!(policy(&one[1..]).0.huge, None);
+        let (odd, warnings) = policy(&[("MC_STORE_USE_HUGEPAGE", "1"), ("MC_STORE_HUGEPAGE_SIZE", "4MB")]);
+        assert_eq!((odd.huge, warnings.len()), (Some(HugePage::Mib2), 1));
+    }
+
+    #[test]
+    fn the_arena_is_opt_in_and_the_switch_off_wins() {
+        let on = ("MC_MMAP_ARENA_POOL_SIZE", "63mb");
+        assert_eq!(policy(&[on]).0.arena_bytes, Some(63 << 20));
+        assert_eq!(policy(&[on, ("MC_DISABLE_MMAP_ARENA", "yes")]).0.arena_bytes, None);
+        let (kept, warnings) = policy(&[on, ("MC_DISABLE_MMAP_ARENA", "maybe")]);
+        assert_eq!((kept.arena_bytes, warnings.len()), (Some(63 << 20), 1));
+        assert_eq!(policy(&[("MC_MMAP_ARENA_POOL_SIZE", "much")]).1.len(), 1);
+    }
+
+    #[test]
+    fn a_segment_is_exact_on_plain_pages_and_rounded_up_on_huge_ones() {
+        let plain = MemoryPolicy::default();
+        assert_eq!(plain.segment_bytes(20_983_865).unwrap(), 20_983_865);
+        assert!(matches!(plain.segment_bytes(1 << 20), Err(MemoryError::SegmentTooSmall { .. })));
+        let huge = MemoryPolicy { huge: Some(HugePage::Mib2), arena_bytes: None };
+        assert_eq!(huge.segment_bytes(20_983_865).unwrap(), 23_068_672);
+        assert_eq!(huge.segment_bytes(1 << 20).unwrap(), 2 << 20);
+        assert!(matches!(huge.segment_bytes(0), Err(MemoryError::Empty)));
+        assert!(matches!(huge.segment_bytes(u64::MAX), Err(MemoryError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn plain_memory_is_zeroed_and_as_long_as_asked_for() {
+        let memory = MemorySource::new(MemoryPolicy::default()).segment(20_983_865).unwrap();
+        let mut last = [1; 3];
+        memory.read_at(20_983_862, &mut last).unwrap();
+        assert_eq!((memory.len(), last), (20_983_865, [0; 3]));
+        assert_eq!(MemorySource::new(MemoryPolicy::default()).buffer(1).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn more_than_the_host_has_is_refused_with_both_numbers() {
+        let error = MemorySource::new(MemoryPolicy::default()).segment(1 << 50).unwrap_err();
+        assert!(matches!(error, MemoryError::LargerThanHost { wanted, .. } if wanted == 1 << 50), "{error}");
+    }
+
+    #[test]
+    fn missing_huge_pages_are_an_error_that_names_what_was_found() {
+        let huge = MemoryPolicy { huge: Some(HugePage::Mib2), arena_bytes: None };
+        let error = MemorySource::new(huge).segment(1 << 44).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("8388608 huge pages of 2 MiB are wanted") || text.contains("no huge pages"), "{text}");
+    }
+
+    #[test]
+    fn blocks_of_an_arena_do_not_overlap_and_keep_it_mapped() {
+        let arena = Arc::new(Arena { pool: map_plain(8 << 20).unwrap(), used: Mutex::new(0) });
+        let start = arena.pool.address();
+        let segment = Arena::cut(&arena, 5 << 20, 2 << 20).unwrap();
+        let buffer = Arena::cut(&arena, 100, 64).unwrap();
+        assert!(Arena::cut(&arena, 2 << 20, 2 << 20).is_none(), "exhausted");
+        drop(arena);
+        assert_eq!((segment.address() - start, buffer.address() - start), (0, 6 << 20));
+        buffer.write_at(0, &[7; 100]).unwrap();
+        segment.fill(0, segment.len(), 1).unwrap();
+        assert_eq!(Arc::new(buffer).whole().to_vec(), [7; 100]);
+    }
+}

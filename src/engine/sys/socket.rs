@@ -1,0 +1,164 @@
+//! Sending from and receiving into [`Memory`](crate::engine::sys::Memory), and listeners that std cannot make.
+//!
+//! One call here is one system call; loops, deadlines and protocols are their callers'.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, listen as nix_listen, setsockopt,
+    socket, sockopt,
+};
+
+use crate::engine::sys::memory::Slice;
+
+/// Send `head` and then `body`, of which the first `done` bytes (counted through both) went out before. Gives how many went now.
+///
+/// # Errors
+/// What `sendmsg` says; `WouldBlock` when the socket's send timeout passed without a byte. Never raises SIGPIPE.
+pub fn send(socket: BorrowedFd<'_>, head: &[u8], body: &Slice, done: usize) -> io::Result<usize> {
+    let (head_done, body_done) = split(head.len(), body.len(), done);
+    let mut parts = [
+        libc::iovec { iov_base: head[head_done..].as_ptr() as *mut libc::c_void, iov_len: head.len() - head_done },
+        libc::iovec { iov_base: body.pointer(body_done).as_ptr().cast(), iov_len: body.len() - body_done },
+    ];
+    message(&mut parts, |message| {
+        // SAFETY: both parts are valid for reading for their lengths: `head` is borrowed for the call, `body` keeps its memory
+        // alive. The kernel copies; that a peer may write these bytes meanwhile only changes what is copied.
+        unsafe { libc::sendmsg(socket.as_raw_fd(), message, libc::MSG_NOSIGNAL) }
+    })
+}
+
+/// Receive into `head` and then into `body`, of which the first `done` bytes (counted through both) came before. Gives how many
+/// came now; 0 when the peer has closed.
+///
+/// # Errors
+/// What `recvmsg` says; `WouldBlock` when the socket's receive timeout passed without a byte.
+pub fn receive(socket: BorrowedFd<'_>, head: &mut [u8], body: &Slice, done: usize) -> io::Result<usize> {
+    let (head_done, body_done) = split(head.len(), body.len(), done);
+    let head_left = head.len() - head_done;
+    let mut parts = [
+        libc::iovec { iov_base: head[head_done..].as_mut_ptr().cast(), iov_len: head_left },
+        libc::iovec { iov_base: body.pointer(body_done).as_ptr().cast(), iov_len: body.len() - body_done },
+    ];
+    message(&mut parts, |message| {
+        // SAFETY: both parts are valid for writing for their lengths: `head` is borrowed exclusively for the call, `body` keeps its
+        // memory alive and nobody holds a reference to its bytes (see `sys::memory`). The kernel writes no more than the lengths.
+        unsafe { libc::recvmsg(socket.as_raw_fd(), message, 0) }
+    })
+}
+
+/// How many of the `done` bytes belong to the head and how many to the body.
+fn split(head: usize, body: usize, done: usize) -> (usize, usize) {
+    (done.min(head), done.saturating_sub(head).min(body))
+}
+
+/// Call `with` with a message of `parts` (without an empty first one), again while a signal interrupts it.
+fn message(parts: &mut [libc::iovec; 2], with: impl Fn(*mut libc::msghdr) -> isize) -> io::Result<usize> {
+    let parts = if parts[0].iov_len == 0 { &mut parts[1..] } else { &mut parts[..] };
+    // SAFETY: a msghdr of zeros is a valid value: null pointers with zero lengths.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = parts.as_mut_ptr();
+    message.msg_iovlen = parts.len();
+    loop {
+        match usize::try_from(with(&raw mut message)) {
+            Ok(bytes) => return Ok(bytes),
+            Err(_) => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
+
+/// Listen at `at`. `backlog` connections may wait to be accepted; an IPv6 wildcard takes IPv4 peers too.
+///
+/// std's own listener has a fixed backlog of 128, which peers that open a connection per request overrun.
+///
+/// # Errors
+/// What the system calls say.
+pub fn listen(at: SocketAddr, backlog: i32) -> io::Result<TcpListener> {
+    let family = if at.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet };
+    let fd = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, SockProtocol::Tcp)?;
+    setsockopt(&fd, sockopt::ReuseAddr, &true)?;
+    if at.is_ipv6() {
+        setsockopt(&fd, sockopt::Ipv6V6Only, &false)?;
+    }
+    bind(fd.as_raw_fd(), &SockaddrStorage::from(at))?;
+    nix_listen(&fd, Backlog::new(backlog)?)?;
+    Ok(TcpListener::from(fd))
+}
+
+/// Wake every thread that waits in `accept` on this listener; each gets an error.
+///
+/// # Errors
+/// What `shutdown` says.
+pub fn stop_listening(listener: &TcpListener) -> io::Result<()> {
+    nix::sys::socket::shutdown(listener.as_raw_fd(), nix::sys::socket::Shutdown::Both)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::sys::Memory;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::os::fd::AsFd;
+    use std::sync::Arc;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = listen("127.0.0.1:0".parse().unwrap(), 16).unwrap();
+        let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (a, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn head_and_body_go_out_in_order_from_any_point() {
+        let memory = Arc::new(Memory::from_vec(b"....BODY....".to_vec()));
+        let body = memory.slice(4, 4).unwrap();
+        for done in 0..8 {
+            let (a, mut b) = pair();
+            assert_eq!(send(a.as_fd(), b"head", &body, done).unwrap(), 8 - done);
+            drop(a);
+            let mut got = String::new();
+            b.read_to_string(&mut got).unwrap();
+            assert_eq!(got, "headBODY"[done..]);
+        }
+    }
+
+    #[test]
+    fn head_and_body_come_in_to_where_they_belong_and_nowhere_else() {
+        for done in 0..8 {
+            let memory = Arc::new(Memory::from_vec(vec![b'.'; 12]));
+            let body = memory.slice(4, 4).unwrap();
+            let (mut a, b) = pair();
+            a.write_all(&b"headBODYmore"[done..]).unwrap();
+            let mut head = *b"____";
+            assert_eq!(receive(b.as_fd(), &mut head, &body, done).unwrap(), 8 - done);
+            assert_eq!(&head[done.min(4)..], &b"head"[done.min(4)..]);
+            let skipped = done.saturating_sub(4);
+            assert_eq!(&memory.whole().to_vec()[4 + skipped..], &b"BODY...."[skipped..]);
+        }
+    }
+
+    #[test]
+    fn a_closed_peer_is_zero_bytes_and_a_waiting_accept_wakes_up() {
+        let (a, b) = pair();
+        drop(a);
+        let memory = Arc::new(Memory::from_vec(vec![0; 4]));
+        assert_eq!(receive(b.as_fd(), &mut [], &memory.whole(), 0).unwrap(), 0);
+
+        let listener = Arc::new(listen("[::]:0".parse().unwrap(), 16).unwrap());
+        let waiting = std::thread::spawn({
+            let listener = Arc::clone(&listener);
+            move || listener.accept().is_err()
+        });
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        stop_listening(&listener).unwrap();
+        assert!(waiting.join().unwrap());
+    }
+}
