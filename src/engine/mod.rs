@@ -7,5 +7,6 @@ pub mod http;
 pub mod master;
 pub mod metadata;
 pub mod rpc;
+pub mod store;
 pub mod sys;
 pub mod wire;

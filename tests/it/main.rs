@@ -6,6 +6,7 @@ mod http;
 mod layers;
 mod metadata;
 mod peer;
+mod rest;
 mod rpc;
 mod sim;
 mod wire;

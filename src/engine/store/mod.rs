@@ -1,0 +1,3 @@
+//! The store's client and node.
+
+pub mod rest;

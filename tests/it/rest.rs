@@ -1,0 +1,172 @@
+//! The store node's REST routes over a store that is a map: the captured answers of the real one, and ours beyond them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use mcctl::engine::base::{ErrorCode, HostPort, ObjectKey};
+use mcctl::engine::env::RealEnv;
+use mcctl::engine::http::Running;
+use mcctl::engine::store::rest::{self, NodeFigures, NodeHealth, ObjectStore, Refusal};
+
+use crate::http::{Connection, replay};
+
+/// Objects in a map. Reading `hang` never ends; `leased` cannot be removed; nothing answers for `away`.
+#[derive(Default)]
+struct InMap(Mutex<BTreeMap<ObjectKey, Bytes>>);
+
+fn refuse<T>(code: ErrorCode) -> Result<T, Refusal> {
+    Err(Refusal { code, reason: format!("the map says {code}") })
+}
+
+impl ObjectStore for InMap {
+    async fn put(&self, key: ObjectKey, value: Bytes) -> Result<(), Refusal> {
+        match key.as_bytes() {
+            b"away" => refuse(ErrorCode::RPC_FAIL),
+            b"full" => refuse(ErrorCode::NO_AVAILABLE_HANDLE),
+            _ => {
+                self.0.lock().unwrap().entry(key).or_insert(value);
+                Ok(())
+            }
+        }
+    }
+
+    async fn get(&self, key: ObjectKey) -> Result<Bytes, Refusal> {
+        match key.as_bytes() {
+            b"hang" => std::future::pending().await,
+            b"away" => refuse(ErrorCode::RPC_FAIL),
+            _ => self.0.lock().unwrap().get(&key).cloned().map_or_else(|| refuse(ErrorCode::OBJECT_NOT_FOUND), Ok),
+        }
+    }
+
+    async fn exists(&self, key: ObjectKey) -> Result<bool, Refusal> {
+        match key.as_bytes() {
+            b"away" => refuse(ErrorCode::RPC_FAIL),
+            _ => Ok(self.0.lock().unwrap().contains_key(&key)),
+        }
+    }
+
+    async fn remove(&self, key: ObjectKey) -> Result<(), Refusal> {
+        match key.as_bytes() {
+            b"leased" => refuse(ErrorCode::OBJECT_HAS_LEASE),
+            _ => self.0.lock().unwrap().remove(&key).map_or_else(|| refuse(ErrorCode::OBJECT_NOT_FOUND), |_| Ok(())),
+        }
+    }
+
+    async fn remove_all(&self) -> Result<u64, Refusal> {
+        let objects = std::mem::take(&mut *self.0.lock().unwrap());
+        Ok(objects.len() as u64)
+    }
+
+    fn health(&self) -> NodeHealth {
+        if self.0.lock().unwrap().contains_key(&ObjectKey::from("no master")) {
+            NodeHealth::MasterUnreachable
+        } else {
+            NodeHealth::Healthy
+        }
+    }
+
+    fn figures(&self) -> NodeFigures {
+        NodeFigures { served_read_bytes: 7, segment_bytes: 1 << 30, ..NodeFigures::default() }
+    }
+}
+
+async fn serve() -> (Running, Connection) {
+    let at = HostPort::new("127.0.0.1", 0);
+    let running = rest::start(RealEnv::new(), &at, Arc::new(InMap::default())).await.unwrap();
+    let connection = Connection::to(running.at().port).await;
+    (running, connection)
+}
+
+async fn put(connection: &mut Connection, key: &str, value: &str) -> u16 {
+    let body = serde_json::json!({ "key": key, "value": value }).to_string();
+    connection.ask("PUT", "/api/put", body.as_bytes()).await.status
+}
+
+#[tokio::test]
+async fn every_captured_request_is_answered_as_the_real_service_does() {
+    let (running, _) = serve().await;
+    replay("rest.txt", running.at().port).await;
+}
+
+#[tokio::test]
+async fn bodies_have_the_blanks_that_scripts_may_match() {
+    let (_running, mut connection) = serve().await;
+    assert_eq!(connection.ask("GET", "/api/exist/a", b"").await.text(), "{\"exists\": false}");
+    put(&mut connection, "a", "1").await;
+    put(&mut connection, "b", "1").await;
+    let answer = connection.ask("DELETE", "/api/remove_all", b"").await;
+    assert_eq!((answer.status, answer.text()), (200, "{\"status\": \"success removed 2 keys\"}"));
+}
+
+#[tokio::test]
+async fn a_key_may_contain_anything_and_be_written_either_way() {
+    let (_running, mut connection) = serve().await;
+    assert_eq!(put(&mut connection, "model/layer 0/é?", "value").await, 200);
+    for path in ["/api/get/model/layer%200/%C3%A9%3F", "/api/get/model%2Flayer%200%2F%c3%a9%3f"] {
+        let answer = connection.ask("GET", path, b"").await;
+        assert_eq!((answer.status, answer.text()), (200, "value"), "{path}");
+    }
+    let head = connection.ask("HEAD", "/api/get/model%2Flayer%200%2F%c3%a9%3f", b"").await;
+    assert_eq!((head.status, head.body.len()), (200, 0));
+    assert_eq!(connection.ask("DELETE", "/api/remove/model/layer%200/%C3%A9%3F", b"").await.status, 200);
+    assert_eq!(connection.ask("GET", "/api/get/", b"").await.status, 404);
+}
+
+#[tokio::test]
+async fn a_call_that_waits_holds_no_other_up() {
+    let (running, mut connection) = serve().await;
+    let mut waiting = Vec::new();
+    for _ in 0..8 {
+        let mut hanging = Connection::to(running.at().port).await;
+        hanging.send(b"GET /api/get/hang HTTP/1.1\r\nHost: t\r\n\r\n").await;
+        waiting.push(hanging);
+    }
+    assert_eq!(put(&mut connection, "k", "v").await, 200);
+    assert_eq!(connection.ask("GET", "/api/get/k", b"").await.text(), "v");
+    assert_eq!(connection.ask("GET", "/health", b"").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_refusal_says_why() {
+    let (_running, mut connection) = serve().await;
+    let cases = [
+        ("GET", "/api/get/away", "Exist check failed", "RPC_FAIL"),
+        ("GET", "/api/exist/away", "Exist check failed", "RPC_FAIL"),
+        ("DELETE", "/api/remove/leased", "Remove operation failed", "OBJECT_HAS_LEASE"),
+    ];
+    for (method, path, error, reason) in cases {
+        let answer = connection.ask(method, path, b"").await;
+        let body: serde_json::Value = serde_json::from_str(answer.text()).unwrap();
+        assert_eq!((answer.status, &body["error"]), (500, &error.into()), "{path}");
+        assert!(body["reason"].as_str().unwrap().contains(reason), "{path}: {body}");
+    }
+    assert_eq!(put(&mut connection, "full", "v").await, 500);
+    let number = connection.ask("PUT", "/api/put", br#"{"key":"k","value":7}"#).await;
+    assert!(number.status == 400 && number.text().contains("must be strings"), "{}", number.text());
+}
+
+#[tokio::test]
+async fn a_large_value_comes_back_and_one_beyond_the_limit_is_refused() {
+    let (running, mut connection) = serve().await;
+    let value = "x".repeat(20 << 20);
+    assert_eq!(put(&mut connection, "large", &value).await, 200);
+    assert!(connection.ask("GET", "/api/get/large", b"").await.body == value.as_bytes());
+    let mut other = Connection::to(running.at().port).await;
+    other.send(b"PUT /api/put HTTP/1.1\r\nHost: t\r\nContent-Length: 104857601\r\n\r\n").await;
+    assert_eq!(other.answer(false).await.status, 413);
+}
+
+#[tokio::test]
+async fn health_and_metrics_tell_of_the_node() {
+    let (_running, mut connection) = serve().await;
+    let healthy = connection.ask("GET", "/health", b"").await;
+    assert_eq!((healthy.status, healthy.text()), (200, "{\"status\": \"healthy\", \"code\": 0}"));
+    put(&mut connection, "no master", "v").await;
+    let sick = connection.ask("GET", "/health", b"").await;
+    assert_eq!((sick.status, sick.text()), (503, "{\"status\": \"master_unreachable\", \"code\": 2}"));
+    let metrics = connection.ask("GET", "/metrics", b"").await;
+    for line in ["mcctl_node_served_read_bytes_total 7", "mcctl_node_segment_bytes 1073741824"] {
+        assert!(metrics.text().lines().any(|l| l == line), "{line}");
+    }
+}
