@@ -1,5 +1,6 @@
 //! The command line: the only place that knows clap, tables, colours, progress bars and exit codes.
 
+pub mod admin;
 pub mod args;
 pub mod bench;
 pub mod config_file;
@@ -13,6 +14,9 @@ pub mod output;
 pub mod runtime;
 pub mod serve;
 pub mod settings;
+pub mod status;
+pub mod store;
+pub mod target;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -45,6 +49,11 @@ enum Command {
     /// Run a part of a store until a signal ends it
     #[command(subcommand)]
     Serve(ServeCommand),
+    /// Put, get and look at objects
+    #[command(subcommand)]
+    Store(store::Command),
+    /// What a master holds and does
+    Status(status::Args),
     /// Measure
     #[command(subcommand)]
     Bench(bench::Command),
@@ -126,6 +135,14 @@ impl Cli {
             Command::Serve(ServeCommand::Master(raw)) => Service::Master.run(&raw.args, level),
             Command::Serve(ServeCommand::Metadata(raw)) => Service::Metadata.run(&raw.args, level),
             Command::Serve(ServeCommand::Store(raw)) => Service::Store.run(&raw.args, level),
+            Command::Store(command) => {
+                logging::init(level, "warn")?;
+                command.run()
+            }
+            Command::Status(args) => {
+                logging::init(level, "warn")?;
+                args.run()
+            }
             Command::Bench(command) => {
                 logging::init(level, "warn")?;
                 command.run()

@@ -1,0 +1,306 @@
+//! A client of a master's admin HTTP: mcctl's own or mooncake_master's. Reading there grants no lease, which the RPC does.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::commands::error::Failure;
+use crate::engine::base::HostPort;
+use crate::engine::metadata::escape;
+
+/// The admin port where nobody chose another.
+pub const PORT: u16 = 9003;
+/// The longest answer that is kept whole, bytes: 100,000 segments.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// The longest line of a list, bytes; longer ones are cut by the key limit anyway.
+const LINE_BYTES_MAX: usize = 2 << 20;
+/// Keys of one question, so that the address stays short.
+const KEYS_PER_QUESTION: usize = 64;
+/// Bytes of escaped keys of one question.
+const KEY_BYTES_PER_QUESTION: usize = 4 << 10;
+
+/// A master's admin HTTP.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    http: reqwest::Client,
+    at: HostPort,
+    origin: String,
+}
+
+/// `/health`.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Health {
+    /// `leader` or `standby`.
+    pub role: String,
+    /// `serving`, `standby`, ...
+    pub ha_state: String,
+    /// Does it answer clients?
+    pub service_ready: bool,
+}
+
+/// One mounted segment, of `/get_segments_detail`.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Segment {
+    /// Its name.
+    pub segment_name: String,
+    /// Its id.
+    pub segment_id: String,
+    /// Who mounted it.
+    pub client_id: String,
+    /// Size, bytes.
+    pub size_bytes: u64,
+    /// Where the transfer engine reaches it.
+    pub te_endpoint: String,
+    /// `tcp` or `rdma`.
+    pub protocol: String,
+    /// `OK`, `DRAINING`, ...
+    pub status: String,
+    /// Bytes in use in all segments of this name.
+    pub allocator_used_bytes: u64,
+    /// Bytes of all segments of this name.
+    pub allocator_capacity_bytes: u64,
+}
+
+/// One complete memory replica of an object, as the master shows it.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+pub struct Replica {
+    /// Length of the object, bytes.
+    #[serde(rename(deserialize = "size_", serialize = "bytes"))]
+    pub bytes: u64,
+    /// Where it begins, in the owner's address space.
+    #[serde(rename(deserialize = "buffer_address_", serialize = "address"))]
+    pub address: u64,
+    /// `tcp` or `rdma`.
+    #[serde(rename(deserialize = "protocol_", serialize = "protocol"))]
+    pub protocol: String,
+    /// Where the transfer engine reaches it.
+    #[serde(rename(deserialize = "transport_endpoint_", serialize = "endpoint"))]
+    pub endpoint: String,
+}
+
+impl Admin {
+    /// The admin HTTP at `at`, which `origin` chose. A question takes no longer than `limit`. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// The host's HTTP library cannot be set up.
+    pub fn new(at: HostPort, origin: String, limit: Duration) -> Result<Admin, Failure> {
+        let failed =
+            |error: &dyn std::fmt::Display| Failure::host("cannot set up an HTTP client").found(error.to_string());
+        // Plain HTTP: no certificates are read, which would take milliseconds.
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let tls = tls.map_err(|error| failed(&error))?;
+        let tls = tls.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(limit)
+            .read_timeout(limit)
+            .tls_backend_preconfigured(tls)
+            .build();
+        Ok(Admin { http: http.map_err(|error| failed(&error))?, at, origin })
+    }
+
+    /// Where it is.
+    pub fn at(&self) -> &HostPort {
+        &self.at
+    }
+
+    async fn send(&self, target: &str) -> Result<reqwest::Response, Failure> {
+        let sent = self.http.get(format!("http://{}{target}", self.at)).send().await;
+        sent.map_err(|error| self.unreachable(target, error))
+    }
+
+    fn unreachable(&self, target: &str, error: reqwest::Error) -> Failure {
+        Failure::unreachable(format!("no answer from the master's admin HTTP at {}", self.at))
+            .tried(format!("GET {} ({})", target.split('?').next().unwrap_or(target), self.origin))
+            .found(root_cause(&error.without_url()))
+            .next("start the master, or name its admin port with --admin HOST:PORT")
+    }
+
+    fn odd(&self, target: &str, found: String) -> Failure {
+        Failure::unreachable(format!("{} does not answer like a Mooncake master's admin HTTP", self.at))
+            .tried(format!("GET {} ({})", target.split('?').next().unwrap_or(target), self.origin))
+            .found(found)
+            .next("name the master's admin port (metrics_port, 9003 unless it was chosen) with --admin HOST:PORT")
+    }
+
+    /// The whole answer to a question that must succeed.
+    async fn get(&self, target: &str) -> Result<Vec<u8>, Failure> {
+        let mut response = self.send(target).await?;
+        let status = response.status();
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.unreachable(target, error))? {
+            if body.len() + chunk.len() > ANSWER_BYTES_MAX {
+                return Err(self.odd(target, format!("an answer of more than {ANSWER_BYTES_MAX} bytes")));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        if status.is_success() {
+            return Ok(body);
+        }
+        let text: String = String::from_utf8_lossy(&body).chars().take(200).collect();
+        Err(self.odd(target, format!("{status}: {text}")))
+    }
+
+    async fn json<T: for<'a> Deserialize<'a>>(&self, target: &str) -> Result<T, Failure> {
+        let body = self.get(target).await?;
+        serde_json::from_slice(&body).map_err(|error| self.odd(target, error.to_string()))
+    }
+
+    /// What the master is at the moment.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn health(&self) -> Result<Health, Failure> {
+        self.json("/health").await
+    }
+
+    /// All mounted segments.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn segments(&self) -> Result<Vec<Segment>, Failure> {
+        #[derive(Deserialize)]
+        struct Detail {
+            segments: Vec<Segment>,
+        }
+        self.json::<Detail>("/get_segments_detail").await.map(|detail| detail.segments)
+    }
+
+    /// The metrics without labels, by name.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn metrics(&self) -> Result<BTreeMap<String, f64>, Failure> {
+        let body = self.get("/metrics").await?;
+        Ok(parse_metrics(&String::from_utf8_lossy(&body)))
+    }
+
+    /// Every key, as it comes, until `visit` breaks.
+    ///
+    /// # Errors
+    /// It does not answer, or `visit` fails.
+    pub async fn keys(&self, mut visit: impl FnMut(&str) -> Result<ControlFlow<()>, Failure>) -> Result<(), Failure> {
+        const TARGET: &str = "/get_all_keys";
+        let mut response = self.send(TARGET).await?;
+        if !response.status().is_success() {
+            return Err(self.odd(TARGET, response.status().to_string()));
+        }
+        let mut rest: Vec<u8> = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.unreachable(TARGET, error))? {
+            rest.extend_from_slice(&chunk);
+            let Some(end) = rest.iter().rposition(|byte| *byte == b'\n') else {
+                if rest.len() > LINE_BYTES_MAX {
+                    return Err(self.odd(TARGET, format!("a line of more than {LINE_BYTES_MAX} bytes")));
+                }
+                continue;
+            };
+            for line in rest[..end].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+                if visit(&String::from_utf8_lossy(line))?.is_break() {
+                    return Ok(());
+                }
+            }
+            rest.drain(..=end);
+        }
+        if !rest.is_empty() {
+            visit(&String::from_utf8_lossy(&rest))?.is_break();
+        }
+        Ok(())
+    }
+
+    /// The complete memory replicas of each of `keys`, in their order; `None` for one that is not there. No lease is granted.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn replicas(&self, keys: &[String]) -> Result<Vec<Option<Vec<Replica>>>, Failure> {
+        let mut found = Vec::with_capacity(keys.len());
+        let mut rest = keys;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(question(rest));
+            found.extend(self.some_replicas(now).await?);
+            rest = later;
+        }
+        Ok(found)
+    }
+
+    async fn some_replicas(&self, keys: &[String]) -> Result<Vec<Option<Vec<Replica>>>, Failure> {
+        #[derive(Deserialize)]
+        struct Answer {
+            data: BTreeMap<String, Item>,
+        }
+        #[derive(Deserialize)]
+        struct Item {
+            ok: bool,
+            values: Option<Vec<Replica>>,
+        }
+        let list: Vec<String> = keys.iter().map(|key| escape(key)).collect();
+        let target = format!("/batch_query_keys?keys={}", list.join(","));
+        let mut answer: Answer = self.json(&target).await?;
+        let take = |key: &String| {
+            let item = answer.data.remove(key)?;
+            item.ok.then(|| item.values.unwrap_or_default())
+        };
+        Ok(keys.iter().map(take).collect())
+    }
+}
+
+/// How many of the first `keys` fit into one question; at least one.
+fn question(keys: &[String]) -> usize {
+    let mut bytes = 0;
+    let fit = keys.iter().take(KEYS_PER_QUESTION).take_while(|key| {
+        bytes += 3 * key.len() + 1;
+        bytes <= KEY_BYTES_PER_QUESTION
+    });
+    fit.count().max(1)
+}
+
+/// Can `key` be asked for over HTTP? Keys are separated by commas there, and the separation comes after the decoding.
+pub fn can_ask(key: &str) -> bool {
+    !key.contains(',') && !key.is_empty()
+}
+
+/// The unlabelled samples of a Prometheus text.
+fn parse_metrics(text: &str) -> BTreeMap<String, f64> {
+    let sample = |line: &str| {
+        let (name, value) = line.split_once(' ')?;
+        (!name.starts_with('#') && !name.contains('{')).then_some((name.to_owned(), value.trim().parse().ok()?))
+    };
+    text.lines().filter_map(sample).collect()
+}
+
+/// The innermost reason: `Connection refused (os error 111)`.
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut inner = error;
+    while let Some(source) = inner.source() {
+        inner = source;
+    }
+    inner.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_are_the_samples_without_labels() {
+        let text = "# HELP a b\n# TYPE a gauge\na 5\nb{segment=\"x\"} 7\nc_total 1.5e3\nodd\n";
+        let metrics = parse_metrics(text);
+        assert_eq!(metrics, [("a".to_owned(), 5.0), ("c_total".to_owned(), 1500.0)].into());
+    }
+
+    #[test]
+    fn a_question_holds_as_many_keys_as_fit_and_at_least_one() {
+        assert_eq!(question(&vec!["k".to_owned(); 1000]), KEYS_PER_QUESTION);
+        assert_eq!(question(&vec!["k".repeat(1000); 3]), 1);
+        assert_eq!(question(&["k".repeat(100_000)]), 1);
+    }
+
+    #[test]
+    fn a_key_with_a_comma_cannot_be_asked_for() {
+        assert!(can_ask("a/b") && !can_ask("a,b") && !can_ask(""));
+    }
+}

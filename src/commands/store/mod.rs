@@ -1,0 +1,45 @@
+//! `mcctl store`: objects by hand. Questions go through the master's admin HTTP, which grants no lease; where it cannot answer,
+//! the RPC is asked, which grants one, and a line on stderr says so.
+
+mod exists;
+mod ls;
+mod rm;
+mod stat;
+
+use clap::Subcommand;
+
+use crate::commands::error::Outcome;
+use crate::commands::runtime;
+
+/// What to do with objects.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Is each key there? Exit code 1 when one is not
+    Exists(exists::Args),
+    /// Remove objects by key, by pattern, or all
+    Rm(rm::Args),
+    /// List keys
+    Ls(ls::Args),
+    /// Size and replicas of objects
+    Stat(stat::Args),
+}
+
+impl Command {
+    /// Do it.
+    ///
+    /// # Errors
+    /// What the user has to know.
+    pub fn run(self) -> Outcome {
+        runtime::block_on(0, async {
+            match self {
+                Command::Exists(args) => args.run().await,
+                Command::Rm(args) => args.run().await,
+                Command::Ls(args) => args.run().await,
+                Command::Stat(args) => args.run().await,
+            }
+        })
+    }
+}
+
+/// The tenant of every call: without strict tenants the master ignores it.
+const TENANT: &str = "default";

@@ -1,0 +1,114 @@
+//! `mcctl store rm`.
+
+use serde::Serialize;
+
+use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::output;
+use crate::commands::store::TENANT;
+use crate::commands::target::{Master, MasterArgs};
+use crate::engine::base::ErrorCode;
+
+/// Which objects, and how hard.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Keys to remove
+    #[arg(value_name = "KEY", required_unless_present_any = ["regex", "all"])]
+    keys: Vec<String>,
+    /// Remove every object whose key this pattern is found in (ECMAScript; anchor it with ^ and $)
+    #[arg(long, value_name = "PATTERN", conflicts_with_all = ["keys", "all"])]
+    regex: Option<String>,
+    /// Remove every object
+    #[arg(long, conflicts_with = "keys")]
+    all: bool,
+    /// Also objects that somebody has a read lease on
+    #[arg(long)]
+    force: bool,
+    /// One JSON document on stdout
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    master: MasterArgs,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    removed: i64,
+    kept: Vec<Kept<'a>>,
+}
+
+#[derive(Serialize)]
+struct Kept<'a> {
+    key: &'a str,
+    code: i32,
+    why: String,
+}
+
+impl Args {
+    pub(super) async fn run(self) -> Outcome {
+        let master = self.master.resolve()?;
+        let (removed, kept) = match &self.regex {
+            Some(regex) => (self.by_regex(&master, regex).await?, Vec::new()),
+            None if self.all => {
+                let answer = master.calls().remove_all(self.force, TENANT.into()).await;
+                (answer.map_err(|error| master.failure(&error))?, Vec::new())
+            }
+            None => self.by_key(&master).await?,
+        };
+        if !self.json {
+            for (key, code) in &kept {
+                output::say(format!("{key}: not removed: {}", why(*code)));
+            }
+            output::say(format!("removed {removed} object{}", if removed == 1 { "" } else { "s" }));
+            return Ok(exit(&kept));
+        }
+        let lines = kept.iter().map(|(key, code)| Kept { key, code: code.0, why: why(*code) });
+        output::json(&Document { schema: "mcctl.store.rm/1", removed, kept: lines.collect() })?;
+        Ok(exit(&kept))
+    }
+
+    async fn by_regex(&self, master: &Master, regex: &str) -> Result<i64, Failure> {
+        let answer = master.calls().remove_by_regex(regex.into(), self.force, TENANT.into()).await;
+        match answer.map_err(|error| master.failure(&error))? {
+            Ok(removed) => Ok(removed),
+            Err(ErrorCode::INVALID_PARAMS) => {
+                Err(Failure::usage(format!("'{regex}' is not a regular expression that the master understands"))
+                    .next("write an ECMAScript pattern, e.g. '^prefix/.*'"))
+            }
+            Err(code) => Err(Failure::no("the master refuses to remove by pattern").found(code.to_string())),
+        }
+    }
+
+    async fn by_key(&self, master: &Master) -> Result<(i64, Vec<(&str, ErrorCode)>), Failure> {
+        let calls = master.calls();
+        let (mut removed, mut kept) = (0, Vec::new());
+        for key in &self.keys {
+            match calls
+                .remove(key.as_str().into(), self.force, TENANT.into())
+                .await
+                .map_err(|error| master.failure(&error))?
+            {
+                Ok(()) => removed += 1,
+                Err(code) => kept.push((key.as_str(), code)),
+            }
+        }
+        Ok((removed, kept))
+    }
+}
+
+fn exit(kept: &[(&str, ErrorCode)]) -> Exit {
+    if kept.is_empty() { Exit::Done } else { Exit::No }
+}
+
+fn why(code: ErrorCode) -> String {
+    let meaning = match code {
+        ErrorCode::OBJECT_NOT_FOUND => "there is no such object",
+        ErrorCode::OBJECT_HAS_LEASE => {
+            "somebody reads it or has just read it; wait for the lease to end, or use --force"
+        }
+        ErrorCode::REPLICA_IS_NOT_READY => "its put is not finished",
+        ErrorCode::OBJECT_HAS_REPLICATION_TASK => "it is being copied or moved",
+        _ => return code.to_string(),
+    };
+    format!("{meaning} ({})", code.0)
+}

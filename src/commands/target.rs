@@ -1,0 +1,166 @@
+//! Which master a command talks to, and how long it waits: flags, then environment, then the usual place.
+
+use std::time::Duration;
+
+use crate::commands::admin::{self, Admin};
+use crate::commands::args;
+use crate::commands::error::Failure;
+use crate::engine::base::HostPort;
+use crate::engine::env::RealEnv;
+use crate::engine::rpc::{CallError, RpcClient, Timeouts};
+use crate::engine::wire::MasterCalls;
+
+/// The RPC port where nobody chose another.
+const RPC_PORT: u16 = 50051;
+/// A connection is there sooner than this or not at all.
+const CONNECT_MAX: Duration = Duration::from_secs(3);
+
+/// Flags that name a master.
+#[derive(Clone, Debug, clap::Args)]
+pub struct MasterArgs {
+    /// RPC address of the master [default: 127.0.0.1:50051; environment: MOONCAKE_MASTER]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub master: Option<String>,
+    /// Admin HTTP address of the master [default: the master's host, port 9003; environment for the port: MOONCAKE_MASTER_METRICS_PORT]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub admin: Option<String>,
+    /// Longest wait for an answer
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = args::duration)]
+    pub timeout: Duration,
+}
+
+/// A master, and who chose it.
+#[derive(Clone, Debug)]
+pub struct Master {
+    /// Its RPC address.
+    pub at: HostPort,
+    /// Who chose that.
+    pub origin: String,
+    /// Longest wait for an answer.
+    pub timeout: Duration,
+    admin: HostPort,
+    admin_origin: String,
+}
+
+impl MasterArgs {
+    /// The master that these flags and the environment name.
+    ///
+    /// # Errors
+    /// An address is not one.
+    pub fn resolve(&self) -> Result<Master, Failure> {
+        self.resolve_with(|name| std::env::var(name).ok().filter(|text| !text.is_empty()))
+    }
+
+    fn resolve_with(&self, env: impl Fn(&str) -> Option<String>) -> Result<Master, Failure> {
+        let (text, origin) = match &self.master {
+            Some(text) => (text.clone(), format!("--master {text}")),
+            None => match env("MOONCAKE_MASTER") {
+                Some(text) => (text.clone(), format!("MOONCAKE_MASTER={text}")),
+                None => (format!("127.0.0.1:{RPC_PORT}"), "default address".to_owned()),
+            },
+        };
+        let at = address(&text, &origin, RPC_PORT)?;
+        let (admin, admin_origin) = match (&self.admin, env("MOONCAKE_MASTER_METRICS_PORT")) {
+            (Some(text), _) => {
+                let origin = format!("--admin {text}");
+                (address(text, &origin, admin::PORT)?, origin)
+            }
+            (None, Some(port)) => {
+                let origin = format!("MOONCAKE_MASTER_METRICS_PORT={port}");
+                let port = port.trim().parse();
+                let port = port.map_err(|_| Failure::usage(format!("{origin}: a port from 0 to 65535 is expected")))?;
+                (HostPort::new(at.host.clone(), port), origin)
+            }
+            (None, None) => {
+                (HostPort::new(at.host.clone(), admin::PORT), format!("the usual port at the host of {origin}"))
+            }
+        };
+        Ok(Master { at, origin, timeout: self.timeout, admin, admin_origin })
+    }
+}
+
+fn address(text: &str, origin: &str, port: u16) -> Result<HostPort, Failure> {
+    if let Some((scheme, _)) = text.split_once("://").filter(|(scheme, _)| *scheme != "http") {
+        return Err(Failure::usage(format!(
+            "{origin}: {scheme}:// (a master found through {scheme}) is not there yet"
+        ))
+        .next("give HOST:PORT of the master"));
+    }
+    let text = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
+    args::endpoint(text, port).map_err(|found| Failure::usage(format!("{origin} is not an address")).found(found))
+}
+
+impl Master {
+    /// Its admin HTTP.
+    ///
+    /// # Errors
+    /// See [`Admin::new`].
+    pub fn admin(&self) -> Result<Admin, Failure> {
+        Admin::new(self.admin.clone(), self.admin_origin.clone(), self.timeout)
+    }
+
+    /// Its RPC. Must be called on a runtime.
+    pub fn calls(&self) -> MasterCalls<RpcClient<RealEnv>> {
+        let timeouts = Timeouts { connect: self.timeout.min(CONNECT_MAX), call: self.timeout };
+        MasterCalls(RpcClient::new(RealEnv::new(), self.at.clone(), timeouts))
+    }
+
+    /// What a call that has no answer means to the user.
+    pub fn failure(&self, error: &CallError) -> Failure {
+        let failure = match error {
+            CallError::Connect { source, .. } => {
+                Failure::unreachable(format!("cannot reach the master at {}", self.at)).found(source.to_string())
+            }
+            CallError::ConnectTimeout { limit, .. } => {
+                Failure::unreachable(format!("cannot reach the master at {}", self.at))
+                    .found(format!("no connection within {}", args::show_duration(*limit)))
+            }
+            CallError::TooLarge { .. } => Failure::usage(error.to_string()),
+            other => Failure::unreachable(format!("the master at {} gives no usable answer", self.at))
+                .found(other.to_string()),
+        };
+        failure
+            .tried(format!("call {} ({})", self.at, self.origin))
+            .next("start the master (mcctl serve master), or name the right one with --master HOST:PORT")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(
+        master: Option<&str>,
+        admin: Option<&str>,
+        env: &[(&str, &str)],
+    ) -> Result<(String, String, String), String> {
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        let args = MasterArgs { master: owned(master), admin: owned(admin), timeout: Duration::from_secs(1) };
+        let lookup = |name: &str| env.iter().find(|(n, _)| *n == name).map(|(_, text)| (*text).to_owned());
+        match args.resolve_with(lookup) {
+            Ok(master) => Ok((master.at.to_string(), master.admin.to_string(), master.origin)),
+            Err(failure) => Err(failure.what),
+        }
+    }
+
+    fn found(at: &str, admin: &str, origin: &str) -> Result<(String, String, String), String> {
+        Ok((at.to_owned(), admin.to_owned(), origin.to_owned()))
+    }
+
+    #[test]
+    fn a_flag_is_stronger_than_the_environment_and_both_than_the_usual_place() {
+        let env = [("MOONCAKE_MASTER", "m:1"), ("MOONCAKE_MASTER_METRICS_PORT", "7")];
+        assert_eq!(resolve(None, None, &[]), found("127.0.0.1:50051", "127.0.0.1:9003", "default address"));
+        assert_eq!(resolve(None, None, &env), found("m:1", "m:7", "MOONCAKE_MASTER=m:1"));
+        assert_eq!(resolve(Some("[::1]:2"), Some("http://a:3/"), &env), found("[::1]:2", "a:3", "--master [::1]:2"));
+        assert_eq!(resolve(Some("n"), None, &[]), found("n:50051", "n:9003", "--master n"));
+    }
+
+    #[test]
+    fn what_is_no_address_names_where_it_came_from() {
+        assert_eq!(resolve(Some("a:b"), None, &[]), Err("--master a:b is not an address".to_owned()));
+        assert!(
+            resolve(None, None, &[("MOONCAKE_MASTER", "etcd://a:1")]).expect_err("etcd").contains("is not there yet")
+        );
+    }
+}
