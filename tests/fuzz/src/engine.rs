@@ -1,0 +1,43 @@
+//! The transfer engine: handshake frames, its JSON documents.
+
+use mcctl::engine::wire::json::{Frame, HEADER_BYTES, NotifyMessage, RpcMeta, SegmentDescriptor, payload_len};
+
+/// The handshake port's limit, upstream's default.
+const LIMIT: usize = 1 << 20;
+
+/// One connection to the handshake port, and the messages inside.
+pub fn handshake(data: &[u8]) {
+    let Some((head, rest)) = data.split_first_chunk::<HEADER_BYTES>() else { return };
+    let Ok(length) = payload_len(*head, LIMIT) else { return };
+    let Some(payload) = rest.get(..length) else { return };
+    let frame = Frame::split(payload);
+    let _ = frame.kind();
+    if frame.json().len() + HEADER_BYTES + 2 <= LIMIT {
+        let written = frame.encode();
+        let (head, rest) = written.split_first_chunk::<HEADER_BYTES>().expect("a frame has a head");
+        assert_eq!(payload_len(*head, LIMIT).ok(), Some(rest.len()));
+    }
+    if let Ok(message) = NotifyMessage::from_json(frame.json()) {
+        assert_eq!(NotifyMessage::from_json(message.to_json().as_bytes()).ok().as_ref(), Some(&message));
+    }
+    segment(frame.json());
+}
+
+/// A segment descriptor.
+pub fn segment(data: &[u8]) {
+    let Ok(Some(found)) = SegmentDescriptor::from_json(data) else { return };
+    for b in &found.buffers {
+        assert!(b.covers(b.address, b.length));
+        assert!(!b.covers(b.address, b.length.saturating_add(1)) || b.length == u64::MAX);
+        let _ = (b.covers(u64::MAX, 2), b.covers(b.address.wrapping_sub(1), 1), found.buffer(b.address, 0));
+    }
+    let again = SegmentDescriptor::from_json(found.to_json().as_bytes());
+    assert!(matches!(again, Ok(Some(_))), "what was written does not read: {again:?}");
+}
+
+/// An `rpc_meta` record.
+pub fn rpc_meta(data: &[u8]) {
+    if let Ok(found) = RpcMeta::from_json(data) {
+        assert_eq!(RpcMeta::from_json(found.to_json().as_bytes()).ok().as_ref(), Some(&found));
+    }
+}

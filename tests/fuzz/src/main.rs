@@ -1,0 +1,46 @@
+//! Everything that reads bytes from outside, fed with bytes nobody sends. One program holds all targets, so that it is
+//! linked once; `MCCTL_FUZZ_TARGET` chooses. A target is a function of bytes that must neither panic nor allocate beyond
+//! its bounds, and what it accepts must survive a round trip.
+#![no_main]
+
+mod engine;
+mod rpc;
+mod seeds;
+
+use std::sync::OnceLock;
+
+use libfuzzer_sys::fuzz_target;
+
+/// What a target is: a name, the function, and its first inputs.
+type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
+
+/// All of them. `tests/fuzz/run` reads the names from here.
+const TARGETS: &[Target] = &[
+    ("rpc_stream", rpc::stream, seeds::rpc_frames),
+    ("rpc_request", rpc::request, seeds::rpc_requests),
+    ("rpc_response", rpc::response, seeds::rpc_responses),
+    ("handshake", engine::handshake, seeds::handshakes),
+    ("segment_json", engine::segment, seeds::documents),
+    ("rpc_meta_json", engine::rpc_meta, || vec![br#"{"ip_or_host_name":"10.77.0.1","rpc_port":15825}"#.to_vec()]),
+    ("http_query", http_query, || vec![b"key=mooncake%2Fram%2F127.0.0.1%3A12345&x=+%zz".to_vec()]),
+];
+
+/// The chosen target.
+fn chosen() -> &'static Target {
+    static CHOSEN: OnceLock<&'static Target> = OnceLock::new();
+    CHOSEN.get_or_init(|| {
+        let name = std::env::var("MCCTL_FUZZ_TARGET").expect("MCCTL_FUZZ_TARGET names the target");
+        TARGETS.iter().find(|t| t.0 == name).unwrap_or_else(|| panic!("no target {name}"))
+    })
+}
+
+fuzz_target!(init: seeds::write(chosen().0, &chosen().2()), |data: &[u8]| chosen().1(data));
+
+/// Percent-decoding and query parameters.
+fn http_query(data: &[u8]) {
+    use mcctl::engine::http::{decode, param};
+    let text = String::from_utf8_lossy(data);
+    if let Some(found) = param(&text, "key") {
+        assert!(decode(found).len() <= found.len());
+    }
+}
