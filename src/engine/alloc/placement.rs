@@ -6,6 +6,8 @@
 //!
 //! Randomness is handed in as [`Rng`], so a seed replays.
 
+use bytes::Bytes;
+
 /// Names that are tried before an allocation is refused (upstream's bound).
 pub const PROBES_MAX: usize = 100;
 /// `free_ratio_first` compares this many names for each replica that is wanted (upstream's factor).
@@ -43,7 +45,7 @@ pub struct Request<'a> {
     /// Replicas, at most.
     pub replicas: u64,
     /// Names to try first, best first; unknown and full ones are passed over.
-    pub preferred: &'a [&'a [u8]],
+    pub preferred: &'a [Bytes],
 }
 
 /// Take memory for one object; what was taken goes to `out`, first choice first.
@@ -149,9 +151,11 @@ mod tests {
             Shelf { free: free.to_vec(), size, asked: Vec::new() }
         }
 
-        fn place(&mut self, strategy: Strategy, seed: u64, replicas: u64, preferred: &[&[u8]]) -> Vec<usize> {
+        fn place(&mut self, strategy: Strategy, seed: u64, replicas: u64, preferred: &[&'static [u8]]) -> Vec<usize> {
             let mut out = Vec::new();
-            place(strategy, self, &mut Rng::new(seed), &Request { bytes: 1, replicas, preferred }, &mut out);
+            let preferred: Vec<Bytes> = preferred.iter().copied().map(Bytes::from_static).collect();
+            let wanted = Request { bytes: 1, replicas, preferred: &preferred };
+            place(strategy, self, &mut Rng::new(seed), &wanted, &mut out);
             out
         }
     }
@@ -206,7 +210,7 @@ mod tests {
 
     #[test]
     fn preferred_names_come_first_in_their_order_and_unknown_or_full_ones_are_skipped() {
-        let preferred: [&[u8]; 4] = [b"nobody", b"1", b"3", b"2"];
+        let preferred: [&'static [u8]; 4] = [b"nobody", b"1", b"3", b"2"];
         let got = Shelf::new(&[9, 0, 9, 9], 9).place(Strategy::Random, 7, 2, &preferred);
         assert_eq!(got, [3, 2]);
     }

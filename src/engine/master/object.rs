@@ -1,0 +1,290 @@
+//! The records of all objects: found by key in a table of 4-byte slots, kept in a slab that never moves.
+//!
+//! Nothing here knows a rule of the store; it keeps records whole. A record is 88 bytes; with its key (rounded up to 8), its
+//! share of the table (5 to 11 bytes) and its allocator run (24) a 68-byte key with one replica costs some 200 bytes.
+//!
+//! The table is cut into shards by the hash's upper bits so that its growth is, too: rehashing all keys at once would hold the
+//! state for tens of milliseconds.
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+
+use crate::engine::alloc::Chunked;
+use crate::engine::base::Mono;
+use crate::engine::master::key::Keys;
+use crate::engine::master::order::Place;
+
+/// No object.
+pub(super) const NIL: u32 = u32::MAX;
+
+/// Objects that are kept at most; the index is a `u32` and some are left for safety.
+pub(super) const OBJECTS_MAX: u32 = 1 << 31;
+
+/// A stretch of a segment that belongs to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Replica {
+    /// Slot in the segment table.
+    pub segment: u32,
+    /// The allocator's ticket.
+    pub ticket: u32,
+    /// First byte in the segment.
+    pub offset: u64,
+    /// What clients call it.
+    pub id: u64,
+}
+
+/// One object.
+#[derive(Debug)]
+pub(super) struct Object {
+    /// Of the key.
+    hash: u32,
+    key: u32,
+    key_len: u32,
+    /// The writer, as a slot of `Owners`.
+    pub owner: u32,
+    /// Bytes, as asked for.
+    pub size: u64,
+    /// Protected from removal and eviction before this; also the clock by which victims are chosen.
+    pub lease_until: Mono,
+    /// When the last write began.
+    pub put_start: Mono,
+    /// The first replica; more are in `extra`. An object has at least one.
+    pub replica: Replica,
+    /// Neighbours in the list that `place` names. `prev` is free for the list's owner.
+    pub prev: u32,
+    /// See `prev`.
+    pub next: u32,
+    /// What few objects have.
+    pub extra: Option<Box<Extra>>,
+    /// Which list or set of `Order` the object is in.
+    pub place: Place,
+    /// Being written: not readable, not evictable.
+    pub processing: bool,
+    /// Never evicted.
+    pub hard_pin: bool,
+}
+
+/// What few objects have.
+#[derive(Debug, Default)]
+pub(super) struct Extra {
+    /// Replicas after the first.
+    pub replicas: Vec<Replica>,
+    /// As the writer gave it.
+    pub checksum: Option<u64>,
+    /// The soft pin holds until then.
+    pub soft_pin: Option<Mono>,
+    /// What the write under way does to the soft pin when it ends.
+    pub pending_pin: PendingPin,
+    /// The group, and neighbours in it.
+    pub group: Option<Membership>,
+}
+
+/// What a write does to the soft pin when it ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum PendingPin {
+    /// Leave it.
+    #[default]
+    Keep,
+    /// Set it for so many milliseconds from the end of the write.
+    Set(u64),
+    /// Clear it.
+    Clear,
+}
+
+/// An object's place in its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Membership {
+    /// Slot in `Groups`.
+    pub group: u32,
+    /// Neighbours among the members.
+    pub prev: u32,
+    /// See `prev`.
+    pub next: u32,
+}
+
+impl Object {
+    /// All replicas.
+    pub fn replicas(&self) -> impl Iterator<Item = &Replica> {
+        std::iter::once(&self.replica).chain(self.extra.iter().flat_map(|extra| &extra.replicas))
+    }
+
+    /// The group's slot.
+    pub fn group(&self) -> Option<u32> {
+        Some(self.extra.as_ref()?.group?.group)
+    }
+
+    /// What few objects have, made if missing.
+    pub fn extra_mut(&mut self) -> &mut Extra {
+        self.extra.get_or_insert_default()
+    }
+
+    /// The soft pin's end, if one is set (it may have passed).
+    pub fn soft_pin(&self) -> Option<Mono> {
+        self.extra.as_ref()?.soft_pin
+    }
+}
+
+/// A key with its hash, so that it is hashed once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hashed<'a> {
+    pub key: &'a [u8],
+    hash: u32,
+}
+
+/// The shard of a hash.
+fn shard(hash: u32) -> usize {
+    (hash >> (32 - SHARD_BITS)) as usize
+}
+
+/// The hash that a shard's table works with: it takes its tag from the upper bits and the bucket from the lower ones.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// All objects.
+#[derive(Debug)]
+pub(super) struct Objects {
+    shards: Box<[HashTable<u32>]>,
+    slots: Chunked<Object>,
+    keys: Keys,
+    /// First free slot, linked by `next`.
+    spare: u32,
+    len: u32,
+    hasher: FixedState,
+}
+
+const SHARD_BITS: u32 = 10;
+
+impl Objects {
+    /// None; `seed` decides the order of the table, so a run replays.
+    pub fn new(seed: u64) -> Objects {
+        Objects {
+            shards: (0..1 << SHARD_BITS).map(|_| HashTable::new()).collect(),
+            slots: Chunked::default(),
+            keys: Keys::default(),
+            spare: NIL,
+            len: 0,
+            hasher: FixedState::with_seed(seed),
+        }
+    }
+
+    /// Objects kept.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Slots, live or free: indices are below this.
+    pub fn slots(&self) -> u32 {
+        self.slots.len()
+    }
+
+    /// Hash a key.
+    #[expect(clippy::cast_possible_truncation, reason = "32 bits of the hash are enough for 2^31 objects")]
+    pub fn hash<'a>(&self, key: &'a [u8]) -> Hashed<'a> {
+        Hashed { key, hash: self.hasher.hash_one(key) as u32 }
+    }
+
+    /// The object with this key.
+    pub fn find(&self, key: Hashed<'_>) -> Option<u32> {
+        self.shards[shard(key.hash)].find(spread(key.hash), |&at| self.is_named(at, key)).copied()
+    }
+
+    fn is_named(&self, at: u32, name: Hashed<'_>) -> bool {
+        let object = &self.slots[at];
+        object.hash == name.hash
+            && object.key_len as usize == name.key.len()
+            && self.keys.get(object.key, object.key_len) == name.key
+    }
+
+    /// Keep a new object under `key`, which must not be taken.
+    pub fn insert(&mut self, key: Hashed<'_>, new: NewObject) -> u32 {
+        debug_assert!(self.find(key).is_none(), "an object is kept once");
+        let object = Object {
+            hash: key.hash,
+            key: self.keys.insert(key.key),
+            key_len: u32::try_from(key.key.len()).expect("keys are at most KEY_BYTES_MAX"),
+            owner: new.owner,
+            size: new.size,
+            lease_until: Mono::ZERO,
+            put_start: new.put_start,
+            replica: new.replica,
+            prev: NIL,
+            next: NIL,
+            extra: new.extra,
+            place: Place::None,
+            processing: true,
+            hard_pin: new.hard_pin,
+        };
+        let at = if self.spare == NIL {
+            self.slots.push(object)
+        } else {
+            let at = self.spare;
+            self.spare = self.slots[at].next;
+            self.slots[at] = object;
+            at
+        };
+        let slots = &self.slots;
+        self.shards[shard(key.hash)].insert_unique(spread(key.hash), at, |&at| spread(slots[at].hash));
+        self.len += 1;
+        at
+    }
+
+    /// Forget the object; what it held besides its key comes back.
+    pub fn remove(&mut self, at: u32) -> Removed {
+        let hash = self.slots[at].hash;
+        let entry = self.shards[shard(hash)].find_entry(spread(hash), |&other| other == at);
+        entry.expect("every live object is in the table").remove();
+        let object = &mut self.slots[at];
+        self.keys.remove(object.key, object.key_len);
+        debug_assert!(object.place == Place::None, "an object leaves its list before it goes");
+        object.place = Place::Free;
+        object.next = self.spare;
+        self.spare = at;
+        self.len -= 1;
+        Removed { extra: object.extra.take(), owner: object.owner }
+    }
+
+    /// The key of an object.
+    pub fn key(&self, at: u32) -> &[u8] {
+        let object = &self.slots[at];
+        self.keys.get(object.key, object.key_len)
+    }
+
+    /// The object in a slot, if there is one.
+    pub fn get(&self, at: u32) -> Option<&Object> {
+        self.slots.get(at).filter(|object| object.place != Place::Free)
+    }
+}
+
+impl std::ops::Index<u32> for Objects {
+    type Output = Object;
+    fn index(&self, at: u32) -> &Object {
+        &self.slots[at]
+    }
+}
+
+impl std::ops::IndexMut<u32> for Objects {
+    fn index_mut(&mut self, at: u32) -> &mut Object {
+        &mut self.slots[at]
+    }
+}
+
+/// What a new object begins with.
+#[derive(Debug)]
+pub(super) struct NewObject {
+    pub owner: u32,
+    pub size: u64,
+    pub put_start: Mono,
+    pub replica: Replica,
+    pub extra: Option<Box<Extra>>,
+    pub hard_pin: bool,
+}
+
+/// What an object leaves behind for its caller to settle.
+#[derive(Debug)]
+pub(super) struct Removed {
+    pub extra: Option<Box<Extra>>,
+    pub owner: u32,
+}

@@ -1,0 +1,129 @@
+//! What happens by itself as time passes, a slice at a time: clients and grace periods end, unfinished writes are dropped, pins run
+//! out, room is made, records of gone segments are swept.
+
+use std::time::Duration;
+
+use crate::engine::base::Mono;
+use crate::engine::master::effect::{Departure, Effects};
+use crate::engine::master::state::MasterState;
+
+/// Of each kind of work, what is done while the state is held once.
+const CLIENTS_PER_SLICE: u32 = 8;
+const SEGMENTS_PER_SLICE: u32 = 32;
+const WRITES_PER_SLICE: u32 = 64;
+const PINS_PER_SLICE: u32 = 64;
+const SWEEP_SLOTS_PER_SLICE: u32 = 4096;
+const SWEEP_ERASURES_PER_SLICE: u32 = 128;
+
+/// Clients are looked after at least so often (upstream's monitor does once a second).
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+impl MasterState {
+    /// Do a slice of what is due at `now`. True: more is due, let others have their turn and call again.
+    pub fn tick(&mut self, now: Mono, out: &mut Effects) -> bool {
+        let mut more = self.expire_slice(now, out);
+        let released = self.release_slice(now);
+        more |= released == u64::from(WRITES_PER_SLICE);
+        more |= self.unpin_slice(now);
+        more |= self.evict_slice(now, released, out);
+        more |= self.sweep_slice();
+        more
+    }
+
+    /// When `tick` has something to do next; a time that has passed means at once.
+    pub fn next_wakeup(&self, now: Mono) -> Mono {
+        let times = [
+            self.clients.first_deadline().map(|(at, _)| at),
+            self.grace.first().map(|(at, _)| *at),
+            self.discards.first(),
+            self.order.first_writing().map(|at| self.objects[at].put_start + self.policy.put_release_after),
+            self.order.first_pin_end().map(|(at, _)| at),
+            self.eviction_due(),
+            self.is_work_left().then_some(Mono::ZERO),
+        ];
+        times.into_iter().flatten().fold(now + SLEEP_MAX, Mono::min)
+    }
+
+    /// When something is due that a call may have brought about, so that `tick` should not wait for its turn.
+    pub fn urgent(&self) -> Option<Mono> {
+        if self.is_work_left() {
+            return Some(Mono::ZERO);
+        }
+        let grace = self.grace.first().map(|(at, _)| *at);
+        [self.eviction_due(), grace].into_iter().flatten().min()
+    }
+
+    fn is_work_left(&self) -> bool {
+        self.sweep_left > 0 || !self.condemned.is_empty()
+    }
+
+    fn expire_slice(&mut self, now: Mono, out: &mut Effects) -> bool {
+        for _ in 0..CLIENTS_PER_SLICE {
+            match self.clients.first_deadline() {
+                Some((deadline, client)) if deadline <= now => self.expire(client, out),
+                _ => break,
+            }
+        }
+        for _ in 0..SEGMENTS_PER_SLICE {
+            if let Some(slot) = self.condemned.pop_front() {
+                self.retire(slot, Departure::Expired, out);
+            } else if let Some((_, segment)) = self.grace.first().copied().filter(|(at, _)| *at <= now) {
+                match self.segments.find(segment) {
+                    Some((slot, _)) => self.retire(slot, Departure::GraceOver, out),
+                    None => drop(self.grace.pop_first()),
+                }
+            } else {
+                break;
+            }
+        }
+        !self.condemned.is_empty() || self.clients.first_deadline().is_some_and(|(deadline, _)| deadline <= now)
+    }
+
+    /// Unfinished writes whose memory may be used again; how many were released.
+    fn release_slice(&mut self, now: Mono) -> u64 {
+        let mut released = 0;
+        for _ in 0..WRITES_PER_SLICE {
+            if let Some((replica, bytes)) = self.discards.pop_due(now) {
+                self.segments.free(&replica, bytes);
+            } else {
+                match self.order.first_writing() {
+                    Some(at) if self.objects[at].put_start + self.policy.put_release_after <= now => self.erase(at),
+                    _ => break,
+                }
+            }
+            released += 1;
+        }
+        self.counters.put_start_releases += released;
+        released
+    }
+
+    fn unpin_slice(&mut self, now: Mono) -> bool {
+        for _ in 0..PINS_PER_SLICE {
+            match self.order.first_pin_end() {
+                Some((end, at)) if end <= now => self.order.file(&mut self.objects, at, now),
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// Look at some records for replicas of gone segments. True: there are more to look at.
+    pub(super) fn sweep_slice(&mut self) -> bool {
+        let mut erased = 0;
+        for _ in 0..SWEEP_SLOTS_PER_SLICE {
+            if self.sweep_left == 0 || erased == SWEEP_ERASURES_PER_SLICE {
+                break;
+            }
+            self.sweep_left -= 1;
+            if self.sweep_at >= self.objects.slots() {
+                self.sweep_at = 0;
+            }
+            let at = self.sweep_at;
+            self.sweep_at += 1;
+            if self.objects.get(at).is_some() && !self.settle(at) {
+                erased += 1;
+            }
+        }
+        self.sweep_left > 0
+    }
+}
