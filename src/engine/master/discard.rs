@@ -40,10 +40,4 @@ impl Discards {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
-
-    /// Every waiting replica with its bytes.
-    #[cfg(test)]
-    pub fn iter(&self) -> impl Iterator<Item = &(Replica, u64)> {
-        self.waiting.values()
-    }
 }

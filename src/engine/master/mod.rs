@@ -41,3 +41,6 @@ pub use put::Wish;
 pub use remove::Walk;
 pub use server::{MasterError, MasterHandle, MasterServer};
 pub use state::MasterState;
+
+#[cfg(test)]
+mod tests;

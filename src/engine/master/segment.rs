@@ -209,12 +209,6 @@ impl Segments {
         }
     }
 
-    /// Records that point to the slot.
-    #[cfg(test)]
-    pub fn replicas(&self, slot: u32) -> u32 {
-        self.slots[slot as usize].replicas
-    }
-
     /// Names that take new objects.
     pub fn open_names(&self) -> usize {
         self.open.len()

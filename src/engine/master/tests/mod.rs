@@ -1,0 +1,207 @@
+//! The rules of the store (store-rpc reference, section 8), a sentence each, under a hand-turned clock.
+
+mod evict;
+mod lease;
+mod put;
+mod remove;
+mod segment;
+
+use std::time::Duration;
+
+use crate::engine::base::{ClientId, ErrorCode, Mono, SegmentId};
+use crate::engine::master::{Call, Direct, Effect, Effects, MasterState, Policy};
+use crate::engine::wire::types::{
+    ObjectMeta, Place, ReplicaDescriptor, ReplicaStatus, ReplicaType, ReplicateConfig, Segment, SoftPinAction,
+};
+use crate::engine::wire::{Expected, MasterApi, Text, TextBuf};
+
+pub const MIB: u64 = 1 << 20;
+pub const A: ClientId = ClientId(1, 1);
+pub const B: ClientId = ClientId(2, 2);
+pub const T: Text<'static> = Text(b"default");
+
+/// A master and a clock, for sentences.
+pub struct Master {
+    pub state: MasterState,
+    pub now: Mono,
+    pub effects: Effects,
+}
+
+impl Master {
+    /// Upstream's defaults, at 1,000 s.
+    pub fn new() -> Master {
+        Master::with(|_| {})
+    }
+
+    pub fn with(change: impl FnOnce(&mut Policy)) -> Master {
+        let mut policy = Policy { seed: 7, ..Policy::default() };
+        change(&mut policy);
+        Master { state: MasterState::new(policy), now: Mono::from_ms(1_000_000), effects: Effects::default() }
+    }
+
+    /// With one segment of `bytes`, mounted by `A`.
+    pub fn of(bytes: u64) -> Master {
+        let mut master = Master::new();
+        master.mount(A, segment(1, "a:1", bytes));
+        master
+    }
+
+    pub fn call(&mut self) -> Call<Direct<'_>> {
+        Call(Direct { state: &mut self.state, now: self.now, effects: &mut self.effects })
+    }
+
+    /// Turn the clock, and do what is due.
+    pub fn pass(&mut self, time: Duration) {
+        self.now = self.now + time;
+        self.settle();
+    }
+
+    pub fn pass_ms(&mut self, ms: u64) {
+        self.pass(Duration::from_millis(ms));
+    }
+
+    /// Do what is due. Returns how many slices it took.
+    pub fn settle(&mut self) -> usize {
+        let mut slices = 1;
+        while self.state.tick(self.now, &mut self.effects) {
+            slices += 1;
+        }
+        slices
+    }
+
+    #[track_caller]
+    pub fn mount(&mut self, client: ClientId, segment: Segment) {
+        assert_eq!(self.call().mount_segment(segment, client), Ok(()));
+    }
+
+    pub fn start(&mut self, client: ClientId, key: &str, bytes: u64) -> Expected<Vec<ReplicaDescriptor>> {
+        self.start_with(client, key, bytes, ReplicateConfig::default())
+    }
+
+    pub fn start_with(
+        &mut self,
+        client: ClientId,
+        key: &str,
+        bytes: u64,
+        config: ReplicateConfig,
+    ) -> Expected<Vec<ReplicaDescriptor>> {
+        self.call().put_start(client, key.into(), bytes, config, T)
+    }
+
+    pub fn end(&mut self, client: ClientId, key: &str) -> Expected<()> {
+        self.call().put_end(client, meta(key), ReplicaType::ALL, T)
+    }
+
+    pub fn revoke(&mut self, client: ClientId, key: &str) -> Expected<()> {
+        self.call().put_revoke(client, key.into(), ReplicaType::ALL, T)
+    }
+
+    pub fn upsert(&mut self, client: ClientId, key: &str, bytes: u64) -> Expected<Vec<ReplicaDescriptor>> {
+        self.call().upsert_start(client, key.into(), bytes, ReplicateConfig::default(), T)
+    }
+
+    /// A whole put by `A`.
+    #[track_caller]
+    pub fn put(&mut self, key: &str, bytes: u64) -> ReplicaDescriptor {
+        self.put_with(key, bytes, ReplicateConfig::default())
+    }
+
+    #[track_caller]
+    pub fn put_with(&mut self, key: &str, bytes: u64, config: ReplicateConfig) -> ReplicaDescriptor {
+        let replicas = self.start_with(A, key, bytes, config).expect("a put begins");
+        assert_eq!(self.end(A, key), Ok(()));
+        replicas[0].clone()
+    }
+
+    pub fn exists(&mut self, key: &str) -> bool {
+        self.call().exist_key(key.into(), T) == Ok(true)
+    }
+
+    /// Is it there? Grants no lease.
+    pub fn is_there(&self, key: &str) -> bool {
+        self.state.peek(key.as_bytes()).is_ok()
+    }
+
+    /// How many of the keys are there.
+    pub fn count_there(&self, keys: impl IntoIterator<Item = String>) -> usize {
+        keys.into_iter().filter(|key| self.is_there(key)).count()
+    }
+
+    pub fn get(&mut self, key: &str) -> Expected<Vec<ReplicaDescriptor>> {
+        self.call().get_replica_list(key.into(), T).map(|list| list.replicas)
+    }
+
+    pub fn remove(&mut self, key: &str, force: bool) -> Expected<()> {
+        self.call().remove(key.into(), force, T)
+    }
+
+    pub fn effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects.list)
+    }
+
+    pub fn ratio(&self) -> f64 {
+        self.state.used_ratio()
+    }
+}
+
+pub fn meta(key: &str) -> ObjectMeta<'_> {
+    ObjectMeta { key: key.into(), object_checksum: None }
+}
+
+/// A segment; `name` is its endpoint, too. Segments of different ids do not overlap.
+pub fn segment(id: u64, name: &str, size: u64) -> Segment {
+    Segment {
+        id: SegmentId(id, id),
+        name: name.into(),
+        base: id << 40,
+        size,
+        te_endpoint: name.into(),
+        protocol: "tcp".into(),
+        host_id: TextBuf::default(),
+    }
+}
+
+pub fn pinned(ttl_ms: Option<u64>) -> ReplicateConfig {
+    ReplicateConfig { soft_pin_action: SoftPinAction::ENABLE, soft_pin_ttl_ms: ttl_ms, ..ReplicateConfig::default() }
+}
+
+pub fn hard_pinned() -> ReplicateConfig {
+    ReplicateConfig { with_hard_pin: true, ..ReplicateConfig::default() }
+}
+
+pub fn grouped(group: &str) -> ReplicateConfig {
+    ReplicateConfig { group_ids: Some(vec![group.into()]), ..ReplicateConfig::default() }
+}
+
+pub fn copies(replica_num: u64) -> ReplicateConfig {
+    ReplicateConfig { replica_num, ..ReplicateConfig::default() }
+}
+
+pub fn address(replica: &ReplicaDescriptor) -> u64 {
+    match &replica.place {
+        Place::Memory(buffer) => buffer.buffer_address,
+        other => panic!("not in memory: {other:?}"),
+    }
+}
+
+pub fn endpoint(replica: &ReplicaDescriptor) -> String {
+    match &replica.place {
+        Place::Memory(buffer) => buffer.transport_endpoint.to_string(),
+        other => panic!("not in memory: {other:?}"),
+    }
+}
+
+pub fn keys(range: std::ops::Range<u64>) -> Vec<String> {
+    range.map(|i| format!("key-{i}")).collect()
+}
+
+pub const NOT_FOUND: ErrorCode = ErrorCode::OBJECT_NOT_FOUND;
+pub const NOT_READY: ErrorCode = ErrorCode::REPLICA_IS_NOT_READY;
+pub const EXISTS: ErrorCode = ErrorCode::OBJECT_ALREADY_EXISTS;
+pub const LEASED: ErrorCode = ErrorCode::OBJECT_HAS_LEASE;
+pub const BAD: ErrorCode = ErrorCode::INVALID_PARAMS;
+pub const NO_SPACE: ErrorCode = ErrorCode::NO_AVAILABLE_HANDLE;
+pub const STRANGER: ErrorCode = ErrorCode::ILLEGAL_CLIENT;
+pub const NO_WRITE: ErrorCode = ErrorCode::INVALID_WRITE;
+pub const PROCESSING: ReplicaStatus = ReplicaStatus::PROCESSING;
+pub const COMPLETE: ReplicaStatus = ReplicaStatus::COMPLETE;

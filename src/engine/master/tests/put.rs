@@ -1,0 +1,308 @@
+use super::*;
+
+#[test]
+fn what_a_put_cannot_mean_is_refused() {
+    let mut m = Master::of(MIB);
+    assert_eq!(m.start(A, "", 1), Err(BAD));
+    assert_eq!(m.start(A, "k", 0), Err(BAD));
+    let with = |change: fn(&mut ReplicateConfig)| {
+        let mut config = ReplicateConfig::default();
+        change(&mut config);
+        config
+    };
+    for config in [
+        copies(0),
+        with(|c| c.nof_replica_num = 1),
+        with(|c| c.dfs_replica_num = 2),
+        with(|c| (c.replica_num, c.dfs_replica_num) = (0, 1)),
+        with(|c| c.soft_pin_ttl_ms = Some(5)),
+        with(|c| (c.soft_pin_action, c.soft_pin_ttl_ms) = (SoftPinAction::DISABLE, Some(5))),
+        with(|c| c.soft_pin_action = SoftPinAction(7)),
+        pinned(Some(24 * 3_600_000 + 1)),
+        with(|c| c.group_ids = Some(vec![])),
+        with(|c| c.group_ids = Some(vec!["x".into(), "y".into()])),
+    ] {
+        assert_eq!(m.start_with(A, "k", 1, config.clone()), Err(BAD), "{config:?}");
+    }
+    let dfs = m.start_with(A, "k", 1, with(|c| c.dfs_replica_num = 1));
+    assert_eq!(dfs, Err(ErrorCode::DFS_SERVICE_UNAVAILABLE));
+    assert!(!m.exists("k"));
+}
+
+#[test]
+fn an_object_under_way_cannot_be_read_removed_or_put() {
+    let mut m = Master::of(MIB);
+    let replicas = m.start(A, "k", 100).expect("room");
+    assert_eq!(replicas[0].status, PROCESSING);
+    assert!(!m.exists("k"));
+    assert_eq!(m.get("k"), Err(NOT_READY));
+    assert_eq!(m.remove("k", true), Err(NOT_READY));
+    assert_eq!(m.start(B, "k", 100), Err(EXISTS));
+}
+
+#[test]
+fn the_writer_ends_its_put_and_may_say_so_twice() {
+    let mut m = Master::of(MIB);
+    let replicas = m.start(A, "k", 100).expect("room");
+    assert_eq!(m.end(A, "nobody"), Err(NOT_FOUND));
+    assert_eq!(m.end(B, "k"), Err(STRANGER));
+    assert_eq!(m.end(A, "k"), Ok(()));
+    assert_eq!(m.end(A, "k"), Ok(()));
+    assert_eq!(m.end(B, "k"), Err(STRANGER));
+    let got = m.get("k").expect("complete");
+    assert_eq!((got[0].id, got[0].status, address(&got[0])), (replicas[0].id, COMPLETE, address(&replicas[0])));
+    assert_eq!(m.start(A, "k", 100), Err(EXISTS));
+}
+
+#[test]
+fn the_end_of_another_tiers_write_completes_nothing() {
+    let mut m = Master::of(MIB);
+    m.start(A, "k", 100).expect("room");
+    assert_eq!(m.call().put_end(A, meta("k"), ReplicaType::DISK, T), Ok(()));
+    assert!(!m.exists("k"));
+    assert_eq!(m.call().put_end(A, meta("k"), ReplicaType::MEMORY, T), Ok(()));
+    assert!(m.exists("k"));
+    assert_eq!(m.call().put_end(A, meta("k"), ReplicaType::DISK, T), Err(NO_WRITE));
+}
+
+#[test]
+fn a_revoked_put_leaves_nothing() {
+    let mut m = Master::of(MIB);
+    m.start(A, "k", 100).expect("room");
+    assert_eq!(m.revoke(B, "k"), Err(STRANGER));
+    assert_eq!(m.revoke(A, "k"), Ok(()));
+    assert_eq!(m.revoke(A, "k"), Err(NOT_FOUND));
+    assert_eq!(m.state.gauges().allocated_bytes, 0);
+    m.put("k", 100);
+    assert_eq!(m.revoke(A, "k"), Err(NO_WRITE));
+}
+
+#[test]
+fn the_checksum_comes_back_as_the_writer_gave_it_and_a_repeated_end_does_not_change_it() {
+    let mut m = Master::of(MIB);
+    m.start(A, "k", 100).expect("room");
+    for checksum in [77, 78] {
+        let object = ObjectMeta { key: "k".into(), object_checksum: Some(checksum) };
+        assert_eq!(m.call().put_end(A, object, ReplicaType::ALL, T), Ok(()));
+    }
+    assert_eq!(m.call().get_replica_list("k".into(), T).expect("there").object_checksum, Some(77));
+}
+
+#[test]
+fn an_unfinished_put_gives_way_to_another_after_the_discard_time() {
+    let mut m = Master::with(|p| p.client_ttl = Duration::from_secs(100_000));
+    m.mount(A, segment(1, "a:1", 1_000));
+    let first = m.start(A, "k", 400).expect("room");
+    m.pass_ms(30_000);
+    assert_eq!(m.start(B, "k", 400), Err(EXISTS));
+    m.pass_ms(1);
+    let second = m.start(B, "k", 400).expect("given way");
+    assert_ne!(address(&first[0]), address(&second[0]));
+    assert_eq!(m.end(A, "k"), Err(STRANGER));
+    assert_eq!(m.end(B, "k"), Ok(()));
+    // The first writer may still write: its memory is not handed out before the release time.
+    assert_eq!(m.start(A, "other", 400), Err(NO_SPACE));
+    m.pass_ms(600_000 - 30_001 - 1);
+    assert_eq!(m.state.gauges().discarded_staging_bytes, 400);
+    m.pass_ms(1);
+    assert_eq!(m.state.gauges().discarded_staging_bytes, 0);
+    let third = m.start(A, "other", 400).expect("released");
+    assert_eq!(address(&third[0]), address(&first[0]));
+}
+
+#[test]
+fn an_unfinished_put_without_a_rival_is_dropped_at_the_release_time() {
+    let mut m = Master::with(|p| p.client_ttl = Duration::from_secs(100_000));
+    m.mount(A, segment(1, "a:1", MIB));
+    m.start(A, "k", 100).expect("room");
+    m.pass_ms(599_999);
+    assert_eq!(m.get("k"), Err(NOT_READY));
+    m.pass_ms(1);
+    assert_eq!(m.get("k"), Err(NOT_FOUND));
+    assert_eq!((m.state.gauges().allocated_bytes, m.state.counters.put_start_releases), (0, 1));
+}
+
+#[test]
+fn the_address_is_inside_the_segment_and_the_size_is_the_one_asked_for() {
+    let mut m = Master::of(MIB);
+    for (key, bytes) in [("a", 1), ("b", 100), ("c", 4096), ("d", 4097)] {
+        let replica = m.put(key, bytes);
+        let Place::Memory(buffer) = &replica.place else { panic!("memory") };
+        assert_eq!(buffer.size, bytes);
+        assert!(buffer.buffer_address >= 1 << 40 && buffer.buffer_address + bytes <= (1 << 40) + MIB);
+        assert_eq!((buffer.protocol.to_string(), buffer.transport_endpoint.to_string()), ("tcp".into(), "a:1".into()));
+    }
+    assert_eq!(m.state.gauges().allocated_bytes, 1 + 100 + 4096 + 4097);
+}
+
+#[test]
+fn replica_ids_begin_at_one_and_grow() {
+    let mut m = Master::of(MIB);
+    let ids: Vec<u64> = ["a", "b", "c"].map(|key| m.put(key, 10).id).to_vec();
+    assert_eq!(ids, [1, 2, 3]);
+}
+
+#[test]
+fn replicas_lie_on_different_names_and_fewer_are_better_than_none() {
+    let mut m = Master::of(MIB);
+    let one = m.start_with(A, "one", 10, copies(2)).expect("best effort");
+    assert_eq!(one.len(), 1);
+    m.mount(A, segment(2, "a:1", MIB));
+    assert_eq!(m.start_with(A, "still-one", 10, copies(2)).expect("best effort").len(), 1);
+    m.mount(B, segment(3, "b:1", MIB));
+    let two = m.start_with(A, "two", 10, copies(3)).expect("room");
+    let mut names: Vec<String> = two.iter().map(endpoint).collect();
+    names.sort();
+    assert_eq!(names, ["a:1", "b:1"]);
+    assert_eq!(m.end(A, "two"), Ok(()));
+    assert_eq!(m.get("two").expect("there").len(), 2);
+    assert_eq!(m.state.counters.put_start_partial_allocations, 3);
+}
+
+#[test]
+fn a_preferred_segment_is_taken_first_and_an_unknown_one_passed_over() {
+    let mut m = Master::new();
+    for id in 1..=20 {
+        m.mount(A, segment(id, &format!("s{id}:1"), MIB));
+    }
+    for i in 0..20 {
+        let config = ReplicateConfig { preferred_segment: "s7:1".into(), ..ReplicateConfig::default() };
+        assert_eq!(endpoint(&m.put_with(&format!("p{i}"), 10, config)), "s7:1");
+        let several = vec!["nobody".into(), "s9:1".into()];
+        let config = ReplicateConfig { preferred_segments: several, ..ReplicateConfig::default() };
+        assert_eq!(endpoint(&m.put_with(&format!("q{i}"), 10, config)), "s9:1");
+    }
+}
+
+#[test]
+fn without_room_a_put_is_refused_and_leaves_nothing() {
+    let mut m = Master::new();
+    assert_eq!(m.start(A, "k", 10), Err(NO_SPACE));
+    m.mount(A, segment(1, "a:1", 1000));
+    assert_eq!(m.start(A, "k", 1001), Err(NO_SPACE));
+    assert_eq!(m.get("k"), Err(NOT_FOUND));
+    assert_eq!(m.state.counters.put_start_alloc_failures, 2);
+}
+
+#[test]
+fn uniform_sizes_fill_the_pool_to_98_percent_before_the_first_refusal() {
+    for bytes in [4_096, 100_000, 1_100_000] {
+        let mut m = Master::with(|p| p.watermark = 1.0);
+        for id in 1..=8 {
+            m.mount(A, segment(id, &format!("s{id}:1"), 64 * MIB));
+        }
+        let mut stored = 0;
+        while m.start(A, &format!("k{stored}"), bytes).is_ok() {
+            stored += 1;
+        }
+        let share = (stored * bytes) as f64 / (8 * 64 * MIB) as f64;
+        assert!(share >= 0.98, "{bytes}: {share}");
+    }
+}
+
+#[test]
+fn a_batch_answers_each_key_in_order_by_itself() {
+    let mut m = Master::of(MIB);
+    let mut start = |keys: &[&'static str], lengths: &[u64]| {
+        let keys = keys.iter().map(|key| Text::from(*key)).collect();
+        let answers = m.call().batch_put_start(A, keys, lengths.to_vec(), ReplicateConfig::default(), T);
+        answers.into_iter().map(|answer| answer.map(|replicas| replicas.len())).collect::<Vec<_>>()
+    };
+    assert_eq!(start(&["x", "x", "", "y"], &[5, 5, 5, 2 * MIB]), [Ok(1), Err(EXISTS), Err(BAD), Err(NO_SPACE)]);
+    assert_eq!(start(&["u", "v"], &[5]), [Err(BAD), Err(BAD)]);
+    assert_eq!(start(&[], &[]), []);
+    let ends = m.call().batch_put_end(A, vec![meta("x"), meta("none")], ReplicaType::ALL, T);
+    assert_eq!(ends, [Ok(()), Err(NOT_FOUND)]);
+    let exist = m.call().batch_exist_key(vec!["x".into(), "none".into()], T);
+    assert_eq!(exist, [Ok(true), Ok(false)]);
+    let batch = m.state.counters.batch_put_start;
+    assert_eq!(
+        (batch.requests, batch.failures, batch.partial_successes, batch.items, batch.failed_items),
+        (3, 1, 1, 6, 5)
+    );
+}
+
+#[test]
+fn a_batch_longer_than_a_hold_is_answered_whole() {
+    let mut m = Master::of(MIB);
+    let names = keys(0..1_000);
+    let texts: Vec<Text<'_>> = names.iter().map(|key| key.as_str().into()).collect();
+    let answers = m.call().batch_put_start(A, texts.clone(), vec![10; 1_000], ReplicateConfig::default(), T);
+    assert!(answers.len() == 1_000 && answers.iter().all(Result::is_ok));
+    let metas = names.iter().map(|key| meta(key)).collect();
+    assert!(m.call().batch_put_end(A, metas, ReplicaType::ALL, T).iter().all(Result::is_ok));
+    assert_eq!(m.call().batch_exist_key(texts, T), vec![Ok(true); 1_000]);
+    assert_eq!(m.state.counters.batch_put_start.requests, 1);
+}
+
+#[test]
+fn an_upsert_of_the_same_size_reuses_the_buffer_and_hides_the_key_meanwhile() {
+    let mut m = Master::of(MIB);
+    let before = m.put("k", 100);
+    let during = m.upsert(B, "k", 100).expect("in place");
+    assert_eq!((during[0].id, address(&during[0]), during[0].status), (before.id, address(&before), PROCESSING));
+    assert!(!m.exists("k"));
+    assert_eq!(m.get("k"), Err(NOT_READY));
+    assert_eq!(m.end(A, "k"), Err(STRANGER));
+    assert_eq!(m.call().upsert_end(B, meta("k"), ReplicaType::ALL, T), Ok(()));
+    assert_eq!(m.get("k").expect("there")[0].status, COMPLETE);
+}
+
+#[test]
+fn an_upsert_of_another_size_takes_new_memory_and_its_revoke_leaves_nothing() {
+    let mut m = Master::of(MIB);
+    let before = m.put("k", 100);
+    let during = m.upsert(A, "k", 200).expect("room");
+    assert_ne!(during[0].id, before.id);
+    assert_ne!(address(&during[0]), address(&before));
+    assert_eq!(m.get("k"), Err(NOT_READY));
+    assert_eq!(m.call().upsert_revoke(A, "k".into(), ReplicaType::ALL, T), Ok(()));
+    assert_eq!(m.get("k"), Err(NOT_FOUND));
+    // Readers may still read the old bytes.
+    assert_eq!(m.state.gauges().discarded_staging_bytes, 100);
+}
+
+#[test]
+fn an_upsert_of_nothing_is_a_put() {
+    let mut m = Master::of(MIB);
+    assert_eq!(m.upsert(A, "k", 100).expect("room")[0].status, PROCESSING);
+    assert_eq!(m.end(A, "k"), Ok(()));
+    assert!(m.exists("k"));
+}
+
+#[test]
+fn an_upsert_displaces_an_unfinished_write_at_once() {
+    let mut m = Master::of(MIB);
+    let first = m.start(A, "k", 100).expect("room");
+    let second = m.upsert(B, "k", 100).expect("displaced");
+    assert_ne!(address(&first[0]), address(&second[0]));
+    assert_eq!(m.end(A, "k"), Err(STRANGER));
+    assert_eq!(m.end(B, "k"), Ok(()));
+}
+
+#[test]
+fn a_group_cannot_be_changed_by_an_upsert() {
+    let mut m = Master::of(MIB);
+    m.put_with("k", 100, grouped("g"));
+    assert_eq!(m.call().upsert_start(A, "k".into(), 100, grouped("h"), T), Err(BAD));
+    assert!(m.call().upsert_start(A, "k".into(), 100, grouped("g"), T).is_ok());
+    assert!(m.upsert(A, "k", 300).is_ok(), "no group named: it stays");
+    assert_eq!(m.end(A, "k"), Ok(()));
+    assert_eq!(m.call().upsert_start(A, "k".into(), 300, grouped("h"), T), Err(BAD));
+}
+
+#[test]
+fn an_upsert_keeps_the_pins() {
+    let mut m = Master::of(MIB);
+    m.put_with("soft", 100, pinned(None));
+    m.put_with("hard", 100, hard_pinned());
+    for key in ["soft", "hard"] {
+        for bytes in [100, 200] {
+            m.upsert(A, key, bytes).expect("room");
+            assert_eq!(m.end(A, key), Ok(()));
+        }
+    }
+    assert_eq!(m.state.gauges().soft_pinned_keys, 1);
+    let at = m.state.objects.find(m.state.objects.hash(b"hard")).expect("there");
+    assert!(m.state.objects[at].hard_pin);
+}
