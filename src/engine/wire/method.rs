@@ -75,7 +75,8 @@ macro_rules! rpc_methods {
             fn $call<'a>(&mut self, $($arg: $ty),*) -> $ret;)*
         }
 
-        /// Decode the request `body` of `method`, let `api` answer it, and append the answer's body to `out`.
+        /// Decode the request `body` of `method`, let `api` answer it, and append the answer's body to `out`. The answer carries
+        /// its type literal if the request did or had no body: a real peer then gets byte for byte what a real master sends.
         ///
         /// # Errors
         /// The body does not decode as the method's arguments; nothing was called then.
@@ -86,7 +87,7 @@ macro_rules! rpc_methods {
                     let mut reader = open_request(method, body)?;
                     $(let $arg = <$ty as Wire<'a>>::get(&mut reader).map_err(|e| e.within(stringify!($arg)))?;)*
                     let answer = api.$call($($arg),*);
-                    pack::encode(out, method.response_type(), false, answer.longest(), |packer| answer.put(packer));
+                    pack::encode(out, method.response_type(), wants_literal(body), answer.longest(), |packer| answer.put(packer));
                 })*
             }
             Ok(())
@@ -408,6 +409,11 @@ fn open_request(method: Method, body: &[u8]) -> Result<pack::Reader<'_>, DecodeE
         Some(wrapped) => pack::open(body, wrapped).map_err(|_| error),
         None => Err(error),
     })
+}
+
+/// Does the peer that sent this request exchange type literals?
+fn wants_literal(body: &[u8]) -> bool {
+    body.is_empty() || pack::carries_literal(body)
 }
 
 fn encode_request(out: &mut Vec<u8>, method: Method, longest: usize, put: impl FnOnce(&mut pack::Packer<'_>)) {

@@ -53,6 +53,11 @@ pub fn open<'a>(body: &'a [u8], info: &TypeInfo) -> Result<Reader<'a>, DecodeErr
     Ok(Reader::new(reader.take(rest)?, Width::from_flags(flags)))
 }
 
+/// Does the message carry its type literal?
+pub fn carries_literal(body: &[u8]) -> bool {
+    matches!(body, [head, _, _, _, flags, ..] if head & 1 != 0 && flags & LITERAL != 0)
+}
+
 /// Decode a whole message of type `info`. Bytes after the payload are ignored, as upstream does.
 ///
 /// # Errors

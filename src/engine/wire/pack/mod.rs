@@ -15,7 +15,7 @@ mod text;
 pub use container::{Expected, Map};
 pub use error::{DecodeError, Fault};
 pub use literal::{Literal, TypeInfo, md5_u32};
-pub use message::{decode, encode, open};
+pub use message::{carries_literal, decode, encode, open};
 pub use reader::{Packer, Reader, Width};
 pub use text::{Text, TextBuf};
 
