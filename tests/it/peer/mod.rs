@@ -14,3 +14,4 @@ pub mod process;
 pub mod wheel;
 
 mod client;
+mod faults;

@@ -1,0 +1,201 @@
+//! kill -9 of a node, of the master, of a client in the middle of a put; and what the others see of it.
+//!
+//! Each scenario is a function of who made master and nodes. Run with both real it says what the promise is worth (and that the
+//! scenario itself is right); run with ours it is the promise.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::cluster::{Client, Cluster, Make, Metadata, Node};
+use super::process::{PATIENCE, wait_until};
+
+const MIB: usize = 1 << 20;
+/// Short lives, so that a dead client's are over soon.
+const TTL_S: u64 = 3;
+
+/// The address ranges of `keys` are disjoint, replica by replica, on each endpoint.
+fn no_byte_belongs_to_two(client: &mut Client, keys: &[String]) {
+    let mut ranges: Vec<(String, u64, u64, &str)> = Vec::new();
+    for key in keys {
+        let a = client.ask(json!({"do": "replicas", "key": key}));
+        for ((endpoint, address), size) in list(&a["endpoints"]).zip(list(&a["addresses"])).zip(list(&a["sizes"])) {
+            let start = address.as_u64().unwrap();
+            ranges.push((endpoint.as_str().unwrap().to_owned(), start, start + size.as_u64().unwrap(), key));
+        }
+    }
+    ranges.sort();
+    for pair in ranges.windows(2) {
+        assert!(
+            pair[0].0 != pair[1].0 || pair[0].2 <= pair[1].1,
+            "{} and {} share bytes: {pair:x?}",
+            pair[0].3,
+            pair[1].3
+        );
+    }
+}
+
+fn list(value: &serde_json::Value) -> impl Iterator<Item = &serde_json::Value> {
+    value.as_array().unwrap().iter()
+}
+
+/// A node dies: what lay on it is gone once its time is over, what lies elsewhere stays whole, puts go on all the while.
+fn a_node_dies(master: Make, node: Make, how: Metadata) {
+    let flags = [format!("--client_ttl={TTL_S}")];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let mut cluster = Cluster::with_flags(master, node, how, 2, 256 << 20, &flags);
+    let mut client = cluster.client("client", 0, 64 << 20);
+    let keys: Vec<String> = (0..24).map(|i| format!("before/{i}")).collect();
+    for (i, key) in keys.iter().enumerate() {
+        assert_eq!(client.put(key, i as u64, MIB + i), 0);
+    }
+    no_byte_belongs_to_two(&mut client, &keys);
+    cluster.nodes[0].process.kill();
+    let died = Instant::now();
+    // Until the master knows, a put may be sent to the dead node and fails then, in bounded time; it must not hang.
+    for i in 0..4u64 {
+        let t = Instant::now();
+        let rc = client.put(&format!("between/{i}"), i, MIB);
+        assert!(rc == 0 || rc == -800, "put answered {rc}");
+        assert!(t.elapsed() < Duration::from_secs(10), "put took {:?}", t.elapsed());
+    }
+    cluster.master.wait_segments(1);
+    assert!(died.elapsed() < Duration::from_secs(TTL_S + 5), "noticed after {:?}", died.elapsed());
+    let mut kept = 0;
+    for (i, key) in keys.iter().enumerate() {
+        match client.exist(key) {
+            0 => {}
+            1 => {
+                assert_eq!(client.get(key, i as u64, MIB + i), ((MIB + i) as u64, true), "{key}");
+                kept += 1;
+            }
+            rc => panic!("exist of {key} answered {rc}"),
+        }
+    }
+    assert!((1..keys.len()).contains(&kept), "{kept} of {} objects are left", keys.len());
+    for i in 0..8u64 {
+        assert_eq!(client.put(&format!("after/{i}"), i, MIB), 0);
+        assert_eq!(client.get(&format!("after/{i}"), i, MIB), (MIB as u64, true));
+    }
+    // and a new node takes its place
+    cluster.nodes[0].restart();
+    cluster.master.wait_segments(2);
+    for i in 8..16u64 {
+        assert_eq!(client.put(&format!("after/{i}"), i, MIB), 0);
+        assert_eq!(client.get(&format!("after/{i}"), i, MIB), (MIB as u64, true));
+    }
+    client.close();
+}
+
+/// A client dies in the middle of a put: each of its objects is whole or absent, and its unfinished key can be put again.
+fn a_client_dies_in_the_middle_of_a_put(master: Make, node: Make, how: Metadata) {
+    let flags = ["--put_start_discard_timeout_sec=2", "--put_start_release_timeout_sec=5"];
+    let cluster = Cluster::with_flags(master, node, how, 1, 768 << 20, &flags);
+    let mut reader = cluster.client("reader", 0, 64 << 20);
+    let mut writer = cluster.client("writer", 0, 64 << 20);
+    let size = 16 * MIB;
+    writer.dialogue.say(&json!({"do": "flood", "prefix": "flood/", "size": size}).to_string());
+    // twenty puts after another, then dead somewhere in the next
+    let finished = loop {
+        let answer = writer.dialogue.hear(PATIENCE);
+        assert_eq!(answer["rc"], 0);
+        if answer["put"] == 20 {
+            break 20;
+        }
+    };
+    std::thread::sleep(Duration::from_millis(3)); // to be inside a put, not a wait for anything
+    writer.dialogue.process().kill();
+    let mut whole = Vec::new();
+    for i in 0..finished + 8 {
+        let key = format!("flood/{i}");
+        let rc = reader.exist(&key);
+        assert!(rc == 0 || rc == 1, "exist of {key} answered {rc}");
+        assert!(rc == 1 || i > finished, "{key} was put and is gone");
+        if rc == 1 {
+            assert_eq!(reader.get(&key, 0, size), (size as u64, true), "{key}");
+            whole.push(key);
+        }
+    }
+    no_byte_belongs_to_two(&mut reader, &whole);
+    // the key it was at is free again after the discard timeout, and what is put there then is whole
+    let next = format!("flood/{}", whole.len());
+    wait_until("the unfinished key to be free", PATIENCE, || {
+        // a put of a key that is being put answers 0 without writing, as upstream's client has it
+        assert_eq!(reader.put(&next, 99, size), 0);
+        reader.exist(&next) == 1
+    });
+    assert_eq!(reader.get(&next, 99, size), (size as u64, true));
+    whole.push(next);
+    no_byte_belongs_to_two(&mut reader, &whole);
+    reader.close();
+}
+
+/// The master dies and comes back: nodes and a contributing client mount again by themselves, and clients go on.
+fn the_master_dies_and_comes_back(master: Make, node: Make, how: Metadata) {
+    let mut cluster = Cluster::start(master, node, how, 2, 128 << 20);
+    let mut lender = cluster.client("lender", 64 << 20, 64 << 20);
+    let mut client = cluster.client("client", 0, 64 << 20);
+    cluster.master.wait_segments(3);
+    assert_eq!(client.put("before", 1, MIB), 0);
+    cluster.master.kill();
+    let answer = client.exist("before");
+    assert_eq!(answer, -900, "exist while the master is away");
+    cluster.master.restart();
+    let back = Instant::now();
+    cluster.master.wait_segments(3);
+    let took = back.elapsed();
+    eprintln!("{master:?} master, {node:?} nodes, {how:?}: all three segments are back {took:?} after the master");
+    // two heartbeats of a second, and what a busy machine adds
+    assert!(took < Duration::from_secs(5), "took {took:?}");
+    assert_eq!(client.exist("before"), 0, "a master without a snapshot has forgotten it");
+    for i in 0..6u64 {
+        assert_eq!(client.put(&format!("after/{i}"), i, MIB), 0);
+        assert_eq!(lender.get(&format!("after/{i}"), i, MIB), (MIB as u64, true));
+    }
+    lender.close();
+    cluster.master.wait_segments(2);
+    client.close();
+}
+
+/// A node of a fixed name is killed and started again at once: it is back, and reachable, long before its time to live is over.
+fn the_same_name_comes_back_at_once(master: Make, node: Make, how: Metadata) {
+    let mut cluster = Cluster::start(master, node, how, 0, 0);
+    let name = format!("127.0.0.1:{}", super::process::free_port());
+    let dir = cluster.dir.path().to_owned();
+    cluster.nodes.push(Node::start_as(node, &dir, "fixed", &name, &cluster.master, how, 128 << 20, 0));
+    cluster.master.wait_segments(1);
+    let mut client = cluster.client("client", 0, 64 << 20);
+    assert_eq!(client.put("first", 1, MIB), 0);
+    for round in 0..3u64 {
+        cluster.nodes[0].process.kill();
+        cluster.nodes[0].restart();
+        // The old segment is listed until its client expires; the new one works before that.
+        let t = Instant::now();
+        wait_until("a put that reaches the new node", Duration::from_secs(25), || {
+            let key = format!("round/{round}/{:?}", t.elapsed());
+            client.put(&key, round, MIB) == 0 && client.get(&key, round, MIB) == (MIB as u64, true)
+        });
+        eprintln!("{master:?} master, {node:?} node, {how:?}: {name} serves again after {:?}", t.elapsed());
+    }
+    client.close();
+}
+
+#[test]
+fn real_a_node_dies() {
+    a_node_dies(Make::Real, Make::Real, Metadata::P2p);
+}
+
+#[test]
+fn real_a_client_dies_in_the_middle_of_a_put() {
+    a_client_dies_in_the_middle_of_a_put(Make::Real, Make::Real, Metadata::P2p);
+}
+
+#[test]
+fn real_the_master_dies_and_comes_back() {
+    the_master_dies_and_comes_back(Make::Real, Make::Real, Metadata::P2p);
+}
+
+#[test]
+fn real_the_same_name_comes_back_at_once() {
+    the_same_name_comes_back_at_once(Make::Real, Make::Real, Metadata::P2p);
+}
