@@ -168,6 +168,12 @@ impl Settings {
         format!("{} {} ({})", flag.spelled(), setting.value, origin_in_words(&setting.origin))
     }
 
+    /// What is not at its default, in words.
+    pub fn given(&self) -> Vec<String> {
+        let given = self.set.iter().filter(|(_, setting)| setting.origin != Origin::Default);
+        given.map(|(flag, _)| self.describe(flag.name)).collect()
+    }
+
     /// Check what is given against what is there: a warning for each flag that has no effect.
     ///
     /// # Errors

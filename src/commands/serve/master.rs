@@ -1,13 +1,22 @@
 //! `mcctl serve master`: mooncake_master's flags and files to a master, with its admin HTTP and, on request, the metadata service.
 
 use std::path::Path;
+use std::time::Duration;
 
 use crate::commands::config_file::{self, CONFIG_BYTES_MAX, Typing};
-use crate::commands::error::{Failure, Outcome};
+use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::flags::nearest;
 use crate::commands::gflags::Parsed;
+use crate::commands::listen::{Listen, check_collisions};
 use crate::commands::logging;
+use crate::commands::runtime::{self, Signals};
+use crate::commands::serve::assembly::{Assembly, Cleanup, Plan};
 use crate::commands::serve::{master_flags, settings_of, start_logging};
 use crate::commands::settings::{Settings, read_text};
+use crate::engine::alloc::placement::Strategy;
+use crate::engine::base::HostPort;
+use crate::engine::master::{MasterConfig, Policy};
+use crate::engine::sys::interface;
 
 /// Run a master until a signal ends it.
 ///
@@ -18,7 +27,25 @@ pub fn run(parsed: &Parsed, log_level: Option<&str>) -> Outcome {
     let glog = (settings.is_given("minloglevel") || settings.is_given("v"))
         .then(|| logging::from_glog(settings.whole("minloglevel"), settings.whole("v")));
     start_logging(&settings, log_level, glog)?;
-    Err(Failure::host("serve master is not there yet"))
+    let env = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
+    let plan = plan(&settings, &env)?;
+    // The RPC has threads of its own; this one serves the rest.
+    runtime::block_on(0, async {
+        let mut signals = Signals::take()?;
+        let given = settings.given();
+        if !given.is_empty() {
+            tracing::info!("settings: {}", given.join(", "));
+        }
+        let mut assembly = Assembly::start(&plan).await?;
+        tracing::info!("Master service started on port {}: {}", assembly.rpc.port, assembly.listeners());
+        let signal = tokio::select! {
+            signal = signals.next() => signal,
+            never = assembly.work() => match never {},
+        };
+        tracing::info!("{signal}: Shutdown signal received, exiting gracefully");
+        assembly.stop().await;
+        Ok(Exit::Done)
+    })
 }
 
 /// Flags over the file that `--config-path` names over defaults.
@@ -34,4 +61,216 @@ fn settings(parsed: &Parsed) -> Result<Settings, Failure> {
     settings.assign_all(&config_file::parse(&master_flags::TABLE, path, &text, Typing::Strict)?)?;
     settings.assign_all(&parsed.assignments)?;
     Ok(settings)
+}
+
+/// What the settings and the environment mean.
+fn plan(settings: &Settings, env: &impl Fn(&str) -> Option<String>) -> Result<Plan, Failure> {
+    if let Some(protocol) = env("MC_RPC_PROTOCOL").filter(|protocol| protocol != "tcp") {
+        return Err(Failure::usage(format!("MC_RPC_PROTOCOL is '{protocol}', but the RPC runs over tcp only"))
+            .next("unset MC_RPC_PROTOCOL, on the clients too"));
+    }
+    let rpc = rpc_listen(settings)?;
+    let admin = listen("the admin HTTP", settings, "metrics_host", "metrics_port");
+    let metadata = settings
+        .bool("enable_http_metadata_server")
+        .then(|| listen("the metadata service", settings, "http_metadata_server_host", "http_metadata_server_port"));
+    let listens: Vec<Listen> =
+        [Some(rpc.clone()), Some(admin.clone()), metadata.clone()].into_iter().flatten().collect();
+    check_collisions(&listens)?;
+    let cleanup = match settings.bool("enable_metadata_cleanup_on_timeout") {
+        false => Cleanup::Release,
+        true if metadata.is_some() => Cleanup::Remove,
+        true => Cleanup::Elsewhere(separate_metadata_server(env)?),
+    };
+    let mut config = MasterConfig::new(rpc.at.clone());
+    let idle = settings.seconds("rpc_conn_timeout_seconds");
+    config.idle_timeout = (!idle.is_zero()).then_some(idle);
+    config.threads = match settings.whole("rpc_thread_num") {
+        0 => runtime::cpus().min(settings.whole("max_threads")),
+        threads => threads,
+    };
+    config.policy = policy(settings)?;
+    Ok(Plan { config, rpc, admin, metadata, cleanup, report: settings.bool("enable_metric_reporting") })
+}
+
+fn policy(settings: &Settings) -> Result<Policy, Failure> {
+    let strategy = match settings.text("allocation_strategy") {
+        "free_ratio_first" => Strategy::FreeRatioFirst,
+        "cxl" => {
+            return Err(Failure::usage("--allocation-strategy cxl is not available: CXL memory is not there yet")
+                .found(settings.describe("allocation_strategy"))
+                .next("use random or free_ratio_first"));
+        }
+        "random" => Strategy::Random,
+        other => {
+            tracing::warn!(
+                "{} has no effect: '{other}' is not there yet, random is used",
+                settings.describe("allocation_strategy")
+            );
+            Strategy::Random
+        }
+    };
+    let (discard, release) = ("put_start_discard_timeout_sec", "put_start_release_timeout_sec");
+    if settings.seconds(discard) > settings.seconds(release) {
+        return Err(Failure::usage("the memory of an unfinished put would be free before the put may be overwritten")
+            .found(format!("{} and {}", settings.describe(discard), settings.describe(release)))
+            .next("make the release timeout the longer one"));
+    }
+    let (pin, pin_max) = ("default_kv_soft_pin_ttl", "max_kv_soft_pin_ttl");
+    if settings.duration(pin) > settings.duration(pin_max) {
+        return Err(Failure::usage("the default life of a soft pin is longer than the longest")
+            .found(format!("{} and {}", settings.describe(pin), settings.describe(pin_max)))
+            .next("lower the one or raise the other"));
+    }
+    if settings.seconds("client_ttl") < CLIENT_TTL_MIN {
+        return Err(Failure::usage("clients would expire between two heartbeats, which come every second")
+            .found(settings.describe("client_ttl"))
+            .next("give 3 or more"));
+    }
+    Ok(Policy {
+        lease_ttl: settings.duration("default_kv_lease_ttl"),
+        soft_pin_ttl: settings.duration(pin),
+        soft_pin_ttl_max: settings.duration(pin_max),
+        evict_soft_pinned: settings.bool("allow_evict_soft_pinned_objects"),
+        eviction_ratio: settings.number("eviction_ratio"),
+        watermark: settings.number("eviction_high_watermark_ratio"),
+        client_ttl: settings.seconds("client_ttl"),
+        put_discard_after: settings.seconds(discard),
+        put_release_after: settings.seconds(release),
+        strategy,
+        seed: 0,
+    })
+}
+
+/// Upstream's clients ping every second.
+const CLIENT_TTL_MIN: Duration = Duration::from_secs(1);
+
+fn listen(what: &'static str, settings: &Settings, host: &str, port: &str) -> Listen {
+    Listen {
+        what,
+        at: HostPort::new(unbracketed(settings.text(host)), settings.whole(port)),
+        origin: settings.describe(port),
+        host_origin: settings.describe(host),
+    }
+}
+
+fn rpc_listen(settings: &Settings) -> Result<Listen, Failure> {
+    let port = if settings.whole::<u16>("rpc_port") == 0 { "port" } else { "rpc_port" };
+    let mut rpc = listen("the master's RPC", settings, "rpc_address", port);
+    let name = settings.text("rpc_interface");
+    if !name.is_empty() {
+        let all = interface::ipv4_addresses().map_err(|error| {
+            Failure::host("cannot read the addresses of this host's interfaces").found(error.to_string())
+        })?;
+        let Some((_, address)) = all.iter().find(|(interface, _)| interface == name) else {
+            let known = all.iter().map(|(interface, _)| interface.as_str());
+            let failure = Failure::usage(format!("there is no interface '{name}' with an IPv4 address on this host"))
+                .found(format!(
+                    "{}; interfaces: {}",
+                    settings.describe("rpc_interface"),
+                    known.clone().collect::<Vec<_>>().join(", ")
+                ));
+            return Err(match nearest(name, known) {
+                Some(near) => failure.next(format!("the nearest known one is {near}")),
+                None => failure.next("name one of them, or use --rpc-address"),
+            });
+        };
+        rpc.at.host = address.to_string();
+        rpc.host_origin = settings.describe("rpc_interface");
+    }
+    Ok(rpc)
+}
+
+fn unbracketed(host: &str) -> &str {
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+}
+
+/// Where upstream's master looks for a metadata service that is not its own.
+fn separate_metadata_server(env: &impl Fn(&str) -> Option<String>) -> Result<Option<String>, Failure> {
+    let is_http = |url: &String| url.starts_with("http://") || url.starts_with("https://");
+    if let Some(url) = env("MOONCAKE_TE_META_DATA_SERVER") {
+        return Ok(Some(url).filter(is_http));
+    }
+    let Some(path) = env("MOONCAKE_CONFIG_PATH") else { return Ok(None) };
+    let text = read_text(Path::new(&path), "MOONCAKE_CONFIG_PATH", CONFIG_BYTES_MAX)?;
+    let json: serde_json::Value = serde_json::from_str(&text)
+        .map_err(|error| Failure::usage(format!("{path} is not valid JSON")).found(error.to_string()))?;
+    Ok(json.get("metadata_server").and_then(|url| url.as_str()).map(str::to_owned).filter(is_http))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::gflags::{self, World};
+
+    struct NoWorld;
+
+    impl World for NoWorld {
+        fn read(&self, path: &Path) -> Result<String, Failure> {
+            Err(Failure::usage(format!("cannot read {}", path.display())))
+        }
+
+        fn env(&self, _: &str) -> Option<String> {
+            None
+        }
+    }
+
+    fn planned(args: &[&str]) -> Result<Plan, String> {
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let parsed = gflags::parse(&master_flags::TABLE, &args, &NoWorld).expect("well formed");
+        settings(&parsed).and_then(|settings| plan(&settings, &|_| None)).map_err(|failure| failure.what)
+    }
+
+    #[test]
+    fn no_flags_are_upstreams_defaults() {
+        let plan = planned(&[]).expect("the defaults hold together");
+        assert_eq!(plan.config.policy, Policy::default());
+        assert_eq!(
+            (plan.rpc.at.to_string(), plan.admin.at.to_string()),
+            ("0.0.0.0:50051".to_owned(), "0.0.0.0:9003".to_owned())
+        );
+        assert!(plan.metadata.is_none() && plan.report && plan.config.idle_timeout.is_none());
+    }
+
+    #[test]
+    fn the_rpc_port_is_the_new_flag_or_else_the_old_one() {
+        let port = |args: &[&str]| planned(args).expect("well formed").rpc.at.port;
+        assert_eq!(port(&["--port=7"]), 7);
+        assert_eq!(port(&["--port=7", "--rpc_port=8"]), 8);
+        assert_eq!(port(&["--port=0", "--rpc-port=0"]), 0);
+    }
+
+    #[test]
+    fn a_file_without_the_port_keeps_it_and_flags_are_stronger_than_the_file() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("m.yaml");
+        std::fs::write(&path, "default_kv_lease_ttl: 5s\nmetrics_port: 1234\nclient_live_ttl_sec: 60\n")
+            .expect("written");
+        let path = path.to_str().expect("text");
+        let plan = planned(&["--config_path", path, "--metrics_port=9003"]).expect("well formed");
+        assert_eq!((plan.rpc.at.port, plan.admin.at.port), (50051, 9003));
+        assert_eq!(plan.config.policy.lease_ttl, Duration::from_secs(5));
+        assert_eq!(plan.config.policy.client_ttl, Duration::from_secs(60));
+    }
+
+    #[test]
+    fn two_listeners_on_one_port_are_refused() {
+        let both = planned(&["--enable_http_metadata_server", "--http_metadata_server_port=9003"]);
+        assert_eq!(both.err().as_deref(), Some("the admin HTTP and the metadata service are given one port, 9003"));
+        assert!(planned(&["--http_metadata_server_port=9003"]).is_ok(), "it is not enabled");
+    }
+
+    #[test]
+    fn values_that_contradict_each_other_are_refused() {
+        for args in [
+            &["--put_start_discard_timeout_sec=700"][..],
+            &["--default_kv_soft_pin_ttl=48h"],
+            &["--client_ttl=0"],
+            &["--allocation_strategy=cxl"],
+            &["--rpc_interface=nosuchif0"],
+        ] {
+            assert!(planned(args).is_err(), "{args:?}");
+        }
+        assert_eq!(planned(&["--rpc_interface=lo"]).expect("loopback").rpc.at.host, "127.0.0.1");
+    }
 }

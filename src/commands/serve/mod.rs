@@ -1,5 +1,6 @@
 //! `mcctl serve`: the long-running parts of a store. Flags and files become an engine's configuration; a signal ends it.
 
+pub mod assembly;
 pub mod master;
 pub mod master_flags;
 pub mod metadata;

@@ -5,6 +5,7 @@
 #![expect(unsafe_code, reason = "this is the one folder for it; every block argues its case")]
 
 pub mod host;
+pub mod interface;
 pub mod memory;
 pub mod pages;
 pub mod ports;

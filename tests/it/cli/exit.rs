@@ -30,3 +30,37 @@ fn a_reader_that_goes_away_is_success() {
     child.stdout.take().expect("piped").read_exact(&mut first).expect("a byte");
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
 }
+
+#[test]
+fn a_master_that_is_not_there_is_3() {
+    // A port that was free a moment ago.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port();
+    let (at, admin) = (format!("--master=127.0.0.1:{port}"), format!("--admin=127.0.0.1:{port}"));
+    let run = mcctl(&["status", &admin]);
+    assert_eq!(
+        run.fails(3),
+        format!(
+            "error: no answer from the master's admin HTTP at 127.0.0.1:{port}; tried: GET /health ({admin}); found: Connection \
+             refused (os error 111); next: start the master, or name its admin port with --admin HOST:PORT"
+        )
+        .replace("--admin=", "--admin ")
+    );
+    let run = mcctl(&["store", "rm", "k", &at]);
+    assert_eq!(
+        run.fails(3),
+        format!(
+            "error: cannot reach the master at 127.0.0.1:{port}; tried: call 127.0.0.1:{port} (--master 127.0.0.1:{port}); found: \
+             Connection refused (os error 111); next: start the master (mcctl serve master), or name the right one with \
+             --master HOST:PORT"
+        )
+    );
+    assert_eq!(mcctl(&["store", "exists", "k", &at, &admin]).code, 3);
+    assert_eq!(mcctl(&["store", "ls", &at, &admin]).code, 3);
+}
+
+#[test]
+fn an_address_that_is_none_is_2() {
+    assert!(mcctl(&["status", "--master=a:b:c"]).fails(2).starts_with("error: --master a:b:c is not an address"));
+    assert!(mcctl(&["status", "--master=etcd://h:1"]).fails(2).contains("is not there yet"));
+    mcctl(&["status", "--timeout=soon"]).fails(2);
+}

@@ -27,6 +27,82 @@ fn sigterm_and_sigint_end_a_service_well() {
     }
 }
 
+/// A master on free ports with the metadata service in it, and its RPC and admin ports.
+pub fn master(more: &[&str]) -> (Service, u16, u16) {
+    let mut args = vec!["serve", "master", "--rpc_address=127.0.0.1", "--rpc_port=0", "--port=0"];
+    args.extend(["--metrics_host=127.0.0.1", "--metrics_port", "0"]);
+    args.extend(["--http_metadata_server_host=127.0.0.1", "--http-metadata-server-port=0"]);
+    args.extend(more);
+    let mut service = Service::start(command(&args));
+    let rpc = service.port_after("RPC 127.0.0.1:");
+    let admin = service.port_after("admin http://127.0.0.1:");
+    (service, rpc, admin)
+}
+
+#[test]
+fn the_master_says_where_each_of_its_ports_is_and_answers_there() {
+    let (mut service, rpc, admin) = master(&["--enable_http_metadata_server"]);
+    let metadata = service.port_after("metadata http://127.0.0.1:");
+    assert!(get(admin, "/health").1.contains("\"service_ready\":true"));
+    assert_eq!(get(metadata, "/health"), (200, "OK".to_owned()));
+    let place = [&*format!("--master=127.0.0.1:{rpc}"), &*format!("--admin=127.0.0.1:{admin}")];
+    assert_eq!(mcctl(&[&["store", "exists", "k"], &place[..]].concat()).code, 1);
+    let run = mcctl(&[&["store", "rm", "k"], &place[..]].concat());
+    assert_eq!((run.code, run.stderr.contains("there is no such object (-704)")), (1, true), "{run:?}");
+    assert!(mcctl(&["status", "--interval=0", place[1]]).succeeds().contains("segments  none"));
+    assert_eq!(service.stop(Signal::SIGTERM), 0);
+}
+
+#[test]
+fn the_master_logs_which_settings_are_not_the_defaults_and_where_they_came_from() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("m.yaml");
+    std::fs::write(&path, "default_kv_lease_ttl: 5s\n").expect("written");
+    let shown = path.to_str().expect("text");
+    let (mut service, ..) = master(&["--config_path", shown, "--offload_cap_ratio=0.7", "--minloglevel=0"]);
+    service.line_with(&format!("--default-kv-lease-ttl 5 s (key default_kv_lease_ttl in {shown})"));
+    service.line_with("--offload-cap-ratio 0.7 (command line) has no effect");
+}
+
+#[test]
+fn a_second_master_on_the_same_port_says_who_has_it() {
+    let (first, rpc, _) = master(&[]);
+    let port = rpc.to_string();
+    let run = mcctl(&[
+        "serve",
+        "master",
+        "--rpc_address=127.0.0.1",
+        "--metrics_port=0",
+        "--log-level=off",
+        "--rpc_port",
+        &port,
+    ]);
+    let expected = format!("error: port {rpc} for the master's RPC is in use by pid {} (", first.pid());
+    assert!(run.fails(4).starts_with(&expected), "{run:?}");
+}
+
+#[test]
+fn two_services_of_one_master_on_one_port_are_2() {
+    let run = mcctl(&["serve", "master", "--metrics_port=50051"]);
+    assert_eq!(
+        run.fails(2),
+        "error: the master's RPC and the admin HTTP are given one port, 50051; found: --port 50051 (default) and --metrics-port \
+         50051 (command line); next: give each its own port"
+    );
+}
+
+#[test]
+fn a_link_named_mooncake_master_runs_one() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let link = dir.path().join("mooncake_master");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_mcctl"), &link).expect("a link");
+    let mut command = std::process::Command::new(link);
+    command.args(["--rpc_address=127.0.0.1", "--port=0", "--metrics_port=0", "--logtostderr"]);
+    let mut service = Service::start(command);
+    service.line_with("Master service started on port ");
+    assert_eq!(service.stop(Signal::SIGINT), 0);
+}
+
 #[test]
 fn a_port_in_use_is_4_and_names_the_process_that_holds_it() {
     let (first, port) = metadata();
