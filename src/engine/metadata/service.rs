@@ -8,7 +8,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::sync::Semaphore;
 
 use crate::engine::base::HostPort;
@@ -87,7 +86,7 @@ impl<E: Env> Handler for Shared<E> {
                 Some(value) => answer(StatusCode::OK, "application/json", value),
                 None => answer(StatusCode::NOT_FOUND, "", "metadata not found"),
             },
-            Method::PUT => match self.put(&key, request.body.clone()).await {
+            Method::PUT => match self.put(&key, &request.body).await {
                 Put::Updated => answer(StatusCode::OK, "", "metadata updated"),
                 Put::Unchanged => answer(StatusCode::OK, "", "metadata unchanged"),
                 Put::Conflict { .. } => answer(StatusCode::BAD_REQUEST, "", "Duplicate rpc_meta key not allowed"),
@@ -105,10 +104,8 @@ impl<E: Env> Shared<E> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn put(&self, key: &[u8], value: Bytes) -> Put {
-        // A buffer of its own, so that a small value does not keep alive the connection's read buffer that it is a part of.
-        let value = Bytes::copy_from_slice(&value);
-        let put = self.table().put(key, value.clone());
+    async fn put(&self, key: &[u8], value: &[u8]) -> Put {
+        let put = self.table().put(key, value);
         let Put::Conflict { owner: Some(owner), standing } = &put else { return put };
         let Ok(_turn) = self.probes.try_acquire() else { return put };
         if probe::is_alive(&self.env, owner).await {

@@ -13,7 +13,6 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use hashbrown::hash_map::Entry;
 
 use crate::engine::base::HostPort;
 use crate::engine::metadata::{KeySpace, VALUE_BYTES_MAX};
@@ -27,6 +26,19 @@ pub struct Table {
     /// `rpc_meta` keys whose owner is known to be gone. Each is a key of `records`.
     expired: HashSet<Box<[u8]>, foldhash::fast::FixedState>,
     writes: u64,
+    bounds: Bounds,
+}
+
+#[derive(Debug)]
+struct Bounds {
+    records: usize,
+    bytes: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds { records: RECORDS_MAX, bytes: TABLE_BYTES_MAX }
+    }
 }
 
 #[derive(Debug)]
@@ -70,7 +82,7 @@ impl Table {
     }
 
     /// Write `value` under `key`, if the key is free for it.
-    pub fn put(&mut self, key: &[u8], value: Bytes) -> Put {
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Put {
         if let (true, Some(record)) = (rpc_meta_name(key).is_some(), self.records.get(key)) {
             if record.value == value {
                 self.expired.remove(key);
@@ -86,7 +98,7 @@ impl Table {
 
     /// The owner of `key` did not answer: write `value`, provided that `standing` still stands there, and remove the owner's
     /// segment descriptor. If another write came first, this is a [`Table::put`] again.
-    pub fn take_over(&mut self, key: &[u8], standing: &Bytes, value: Bytes) -> Put {
+    pub fn take_over(&mut self, key: &[u8], standing: &[u8], value: &[u8]) -> Put {
         match self.records.get(key) {
             Some(record) if record.value == *standing => {
                 self.drop_descriptor_of(key);
@@ -134,31 +146,24 @@ impl Table {
         self.records.is_empty()
     }
 
-    fn write(&mut self, key: &[u8], value: Bytes) -> Put {
-        if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX {
+    fn write(&mut self, key: &[u8], value: &[u8]) -> Put {
+        let standing = self.records.get(key);
+        let bytes = match standing {
+            Some(record) => self.bytes - record.value.len() + value.len(),
+            None => self.bytes + key.len() + value.len(),
+        };
+        let one_more = usize::from(standing.is_none());
+        let too_long = key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX;
+        if too_long || bytes > self.bounds.bytes || self.len() + one_more > self.bounds.records {
             return Put::Full;
         }
+        self.bytes = bytes;
         self.writes += 1;
-        let written = self.writes;
-        let full = self.records.len() >= RECORDS_MAX;
-        let bytes = self.bytes + value.len();
-        match self.records.entry(key.into()) {
-            Entry::Occupied(mut slot) => {
-                let bytes = bytes - slot.get().value.len();
-                if bytes > TABLE_BYTES_MAX {
-                    return Put::Full;
-                }
-                slot.insert(Record { value, written });
-                self.bytes = bytes;
-            }
-            Entry::Vacant(slot) => {
-                let bytes = bytes + key.len();
-                if full || bytes > TABLE_BYTES_MAX {
-                    return Put::Full;
-                }
-                slot.insert(Record { value, written });
-                self.bytes = bytes;
-            }
+        // A copy of its own: what was read from a connection shares that connection's read buffer.
+        let record = Record { value: Bytes::copy_from_slice(value), written: self.writes };
+        match self.records.get_mut(key) {
+            Some(standing) => *standing = record,
+            None => drop(self.records.insert(key.into(), record)),
         }
         self.expired.remove(key);
         Put::Updated
@@ -223,8 +228,8 @@ mod tests {
 
     fn owned_by(port: u16) -> Table {
         let mut table = Table::default();
-        assert_eq!(table.put(RPC, meta(port)), Put::Updated);
-        assert_eq!(table.put(RAM, "descriptor".into()), Put::Updated);
+        assert_eq!(table.put(RPC, &meta(port)), Put::Updated);
+        assert_eq!(table.put(RAM, b"descriptor"), Put::Updated);
         table
     }
 
@@ -235,36 +240,36 @@ mod tests {
     #[test]
     fn any_other_record_is_overwritten_and_the_same_rpc_meta_is_no_change() {
         let mut table = owned_by(1);
-        assert_eq!(table.put(RAM, "other".into()), Put::Updated);
+        assert_eq!(table.put(RAM, b"other"), Put::Updated);
         assert_eq!(table.get(RAM), Some("other".into()));
-        assert_eq!(table.put(RPC, meta(1)), Put::Unchanged);
+        assert_eq!(table.put(RPC, &meta(1)), Put::Unchanged);
     }
 
     #[test]
     fn a_name_is_not_given_away_without_asking_its_owner() {
         let mut table = owned_by(1);
-        assert_eq!(table.put(RPC, meta(2)), conflict(1));
+        assert_eq!(table.put(RPC, &meta(2)), conflict(1));
         assert_eq!((table.get(RPC), table.get(RAM)), (Some(meta(1)), Some("descriptor".into())));
     }
 
     #[test]
     fn a_name_that_changes_hands_loses_its_old_descriptor() {
         let mut table = owned_by(1);
-        assert_eq!(table.take_over(RPC, &meta(1), meta(2)), Put::Updated);
+        assert_eq!(table.take_over(RPC, &meta(1), &meta(2)), Put::Updated);
         assert_eq!((table.get(RPC), table.get(RAM)), (Some(meta(2)), None));
         let mut slashed = Table::default();
-        slashed.put(b"mooncake/x/rpc_meta/n/v", meta(1));
-        slashed.put(b"mooncake/x/n/v", "descriptor".into());
-        slashed.take_over(b"mooncake/x/rpc_meta/n/v", &meta(1), meta(2));
+        slashed.put(b"mooncake/x/rpc_meta/n/v", &meta(1));
+        slashed.put(b"mooncake/x/n/v", b"descriptor");
+        slashed.take_over(b"mooncake/x/rpc_meta/n/v", &meta(1), &meta(2));
         assert_eq!(slashed.get(b"mooncake/x/n/v"), None);
     }
 
     #[test]
     fn of_two_that_take_over_the_same_name_only_one_gets_it() {
         let mut table = owned_by(1);
-        assert_eq!(table.take_over(RPC, &meta(1), meta(2)), Put::Updated);
-        table.put(RAM, "of the second".into());
-        assert_eq!(table.take_over(RPC, &meta(1), meta(3)), conflict(2));
+        assert_eq!(table.take_over(RPC, &meta(1), &meta(2)), Put::Updated);
+        table.put(RAM, b"of the second");
+        assert_eq!(table.take_over(RPC, &meta(1), &meta(3)), conflict(2));
         assert_eq!(table.get(RAM), Some("of the second".into()));
     }
 
@@ -274,35 +279,35 @@ mod tests {
         let mut table = owned_by(1);
         table.owner_expired(&keys, "a");
         table.owner_expired(&keys, "never seen");
-        assert_eq!(table.put(RPC, meta(1)), Put::Unchanged);
-        assert_eq!(table.put(RPC, meta(2)), conflict(1));
+        assert_eq!(table.put(RPC, &meta(1)), Put::Unchanged);
+        assert_eq!(table.put(RPC, &meta(2)), conflict(1));
         table.owner_expired(&keys, "a");
-        assert_eq!(table.put(RPC, meta(2)), Put::Updated);
+        assert_eq!(table.put(RPC, &meta(2)), Put::Updated);
         assert_eq!(table.get(RAM), None);
-        assert_eq!(table.put(RPC, meta(3)), conflict(2));
+        assert_eq!(table.put(RPC, &meta(3)), conflict(2));
     }
 
     #[test]
     fn an_endpoint_that_another_name_announced_later_says_nothing_about_the_first() {
         let mut table = owned_by(1);
-        table.put(b"mooncake/rpc_meta/b", meta(1));
-        assert_eq!(table.put(RPC, meta(2)), Put::Updated);
+        table.put(b"mooncake/rpc_meta/b", &meta(1));
+        assert_eq!(table.put(RPC, &meta(2)), Put::Updated);
         // And the other way round: b is the later one, so it is asked.
-        assert_eq!(table.put(b"mooncake/rpc_meta/b", meta(3)), conflict(1));
+        assert_eq!(table.put(b"mooncake/rpc_meta/b", &meta(3)), conflict(1));
     }
 
     #[test]
     fn an_owner_that_cannot_be_asked_keeps_the_name() {
         let mut table = Table::default();
-        table.put(RPC, "{\"x\":1}".into());
+        table.put(RPC, b"{\"x\":1}");
         let standing = Bytes::from("{\"x\":1}");
-        assert_eq!(table.put(RPC, "{\"x\":2}".into()), Put::Conflict { owner: None, standing });
+        assert_eq!(table.put(RPC, b"{\"x\":2}"), Put::Conflict { owner: None, standing });
     }
 
     #[test]
     fn forgetting_a_segment_removes_both_records_and_nothing_else() {
         let mut table = owned_by(1);
-        table.put(b"mooncake/ram/b", "b".into());
+        table.put(b"mooncake/ram/b", b"b");
         assert_eq!(table.forget_segment(&KeySpace::default(), "a"), Forgotten { ram: true, rpc_meta: true });
         assert_eq!(table.forget_segment(&KeySpace::default(), "a"), Forgotten::default());
         assert_eq!((table.len(), table.bytes), (1, "mooncake/ram/b".len() + 1));
@@ -312,25 +317,26 @@ mod tests {
     fn a_segment_that_is_called_like_the_folder_can_update_its_descriptor() {
         let mut table = Table::default();
         for key in [b"mooncake/ram/rpc_meta".as_slice(), b"mooncake/my_rpc_meta/x"] {
-            assert_eq!(table.put(key, "1".into()), Put::Updated);
-            assert_eq!(table.put(key, "2".into()), Put::Updated);
+            assert_eq!(table.put(key, b"1"), Put::Updated);
+            assert_eq!(table.put(key, b"2"), Put::Updated);
         }
     }
 
     #[test]
-    fn a_key_or_a_value_beyond_the_bounds_is_refused_and_leaves_no_trace() {
-        let mut table = Table::default();
-        assert_eq!(table.put(&vec![b'k'; KEY_BYTES_MAX + 1], Bytes::new()), Put::Full);
-        assert_eq!(table.put(b"k", vec![0; VALUE_BYTES_MAX + 1].into()), Put::Full);
+    fn what_is_beyond_the_bounds_is_refused_and_leaves_no_trace() {
+        let mut table = Table { bounds: Bounds { records: 3, bytes: 100 }, ..Table::default() };
+        assert_eq!(table.put(&[b'k'; KEY_BYTES_MAX + 1], b""), Put::Full);
+        assert_eq!(table.put(b"k", &[0; 100]), Put::Full);
         assert!(table.is_empty());
-        // Clones share their memory, so a full table costs the test one value.
-        let value = Bytes::from(vec![0; VALUE_BYTES_MAX]);
-        let fit = (TABLE_BYTES_MAX - 100) / VALUE_BYTES_MAX;
-        for n in 0..fit {
-            assert_eq!(table.put(&[u8::try_from(n).unwrap()], value.clone()), Put::Updated);
+        for key in [b"a", b"b", b"c"] {
+            assert_eq!(table.put(key, &[0; 9]), Put::Updated);
         }
-        assert_eq!(table.put(b"one more", value.clone()), Put::Full);
-        assert_eq!(table.put(&[0], value), Put::Updated);
-        assert_eq!((table.len(), table.bytes), (fit, fit * (VALUE_BYTES_MAX + 1)));
+        assert_eq!(table.put(b"d", b""), Put::Full);
+        // What is there already may still change, within the bytes.
+        assert_eq!(table.put(b"a", &[0; 79]), Put::Updated);
+        assert_eq!(table.put(b"b", &[0; 10]), Put::Full);
+        assert_eq!((table.len(), table.bytes), (3, 100));
+        assert!(table.remove(b"a"));
+        assert_eq!(table.put(b"d", b""), Put::Updated);
     }
 }
