@@ -15,3 +15,4 @@ pub mod wheel;
 
 mod client;
 mod faults;
+mod metadata;

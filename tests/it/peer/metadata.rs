@@ -1,0 +1,112 @@
+//! The metadata service and its client against the real ones.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use mcctl::engine::metadata::{KeySpace, MetadataClient};
+
+use super::cluster::{Make, Master, Metadata};
+use super::process::{Process, free_port, http_get, run, wait_until};
+use super::wheel::{mcctl, wheel};
+
+fn service(dir: &Path) -> (Process, u16) {
+    let port = free_port();
+    let mut command = mcctl();
+    command.args(["serve", "metadata", "--host", "127.0.0.1", "--port", &port.to_string()]);
+    let mut service = Process::start("metadata", command, dir);
+    service.wait_port(port);
+    (service, port)
+}
+
+fn bench(mode: &str, name: &str, url: &str, more: &[&str]) -> Command {
+    let mut command = wheel().program("transfer_engine_bench");
+    command
+        .env("MC_TCP_BIND_ADDRESS", "127.0.0.1")
+        .arg(format!("--mode={mode}"))
+        .arg(format!("--metadata_server={url}"))
+        .arg(format!("--local_server_name={name}"))
+        .args(["--protocol=tcp", "--buffer_size=16777216"])
+        .args(more);
+    command
+}
+
+/// Has the service a record of `key`, and does it contain `text`?
+fn has(port: u16, key: &str, text: &str) -> bool {
+    http_get(port, &format!("/metadata?key={key}")).is_ok_and(|(status, body)| status == 200 && body.contains(text))
+}
+
+#[test]
+fn real_engines_meet_through_our_service_and_a_killed_one_comes_back_under_its_name_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_service, port) = service(dir.path());
+    let url = format!("http://127.0.0.1:{port}/metadata");
+    let move_bytes = |operation: &str| {
+        let flags =
+            ["--segment_id=target:1", "--duration=1", "--threads=1", "--batch_size=2", "--block_size=65536", operation];
+        let initiator = bench("initiator", "initiator", &url, &flags);
+        let (status, log) = run("initiator", initiator, dir.path(), Duration::from_secs(30));
+        assert!(status.success() && log.contains("Test completed"), "{log}");
+    };
+    let start = || {
+        let target = Process::start("target", bench("target", "target:1", &url, &[]), dir.path());
+        wait_until("the target to publish its memory", Duration::from_secs(20), || {
+            has(port, "mooncake%2Fram%2Ftarget%3A1", "addr")
+        });
+        target
+    };
+    let mut target = start();
+    move_bytes("--operation=write");
+    target.kill();
+    let stale = http_get(port, "/metadata?key=mooncake%2Frpc_meta%2Ftarget%3A1").unwrap();
+    assert_eq!(stale.0, 200);
+
+    // The descriptor of the killed one is gone with its name, so that what is published now is the new one's alone.
+    let mut target = Process::start("target", bench("target", "target:1", &url, &[]), dir.path());
+    wait_until("the name to change hands", Duration::from_secs(20), || {
+        let now = http_get(port, "/metadata?key=mooncake%2Frpc_meta%2Ftarget%3A1").unwrap();
+        now.0 == 200 && now.1 != stale.1 && has(port, "mooncake%2Fram%2Ftarget%3A1", "addr")
+    });
+    let (_, descriptor) = http_get(port, "/metadata?key=mooncake/ram/target:1").unwrap();
+    let descriptor: serde_json::Value = serde_json::from_str(&descriptor).unwrap();
+    assert_eq!(descriptor["buffers"].as_array().unwrap().len(), 1, "{descriptor}");
+    move_bytes("--operation=read");
+    assert!(!target.log().contains("Duplicate"), "{}", target.log());
+    target.stop();
+}
+
+#[test]
+fn our_client_and_the_real_server_know_a_record_by_the_same_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let master = Master::start(Make::Real, dir.path(), &[]);
+    let url = master.metadata(Metadata::Http);
+    let keys = KeySpace::new(None);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = MetadataClient::http(&url).unwrap();
+        for name in ["plain", "host:1", "[fe80::1%eth0]:5", "a b+c/d&e=f?", "\u{e9}"] {
+            let key = keys.ram_key(name);
+            client.put(&key, name.as_bytes().to_vec().into()).await.unwrap();
+            assert_eq!(client.get(&key).await.unwrap().as_deref(), Some(name.as_bytes()), "{name}");
+            assert!(client.remove(&key).await.unwrap(), "{name}");
+            assert_eq!(client.get(&key).await.unwrap(), None, "{name}");
+        }
+        let name = keys.rpc_meta_key("host:1");
+        client.put(&name, "{\"a\":1}".into()).await.unwrap();
+        client.put(&name, "{\"a\":1}".into()).await.unwrap();
+        assert!(client.put(&name, "{\"a\":2}".into()).await.unwrap_err().is_duplicate());
+
+        // What a real engine writes is found under the key that we would ask for.
+        let target = Process::start("target", bench("target", "real:1", &url, &[]), dir.path());
+        let mut found = None;
+        for _ in 0..400 {
+            found = client.get(&keys.ram_key("real:1")).await.unwrap();
+            if found.as_ref().is_some_and(|text| text.windows(4).any(|w| w == b"addr")) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert!(found.is_some(), "{}", target.log());
+        assert!(client.get(&keys.rpc_meta_key("real:1")).await.unwrap().is_some());
+    });
+}
