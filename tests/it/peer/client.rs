@@ -22,3 +22,18 @@ fn suite(master: Make, node: Make, how: Metadata, nodes: usize, lent: u64) {
 fn the_suite_is_right_about_the_real_master_and_nodes() {
     suite(Make::Real, Make::Real, Metadata::P2p, 1, 0);
 }
+
+#[test]
+fn our_master_serves_a_pure_client_and_a_real_node_with_peer_handshakes() {
+    suite(Make::Ours, Make::Real, Metadata::P2p, 1, 0);
+}
+
+#[test]
+fn our_master_and_metadata_serve_a_pure_client_and_three_real_nodes() {
+    suite(Make::Ours, Make::Real, Metadata::Http, 3, 0);
+}
+
+#[test]
+fn our_master_serves_a_contributing_client() {
+    suite(Make::Ours, Make::Real, Metadata::P2p, 1, 256 * MIB);
+}

@@ -158,6 +158,8 @@ fn the_master_dies_and_comes_back(master: Make, node: Make, how: Metadata) {
 }
 
 /// A node of a fixed name is killed and started again at once: it is back, and reachable, long before its time to live is over.
+/// With HTTP metadata a real client that knew the old process keeps its descriptor (the name is all it looks at), so there a new
+/// client asks each time.
 fn the_same_name_comes_back_at_once(master: Make, node: Make, how: Metadata) {
     let mut cluster = Cluster::start(master, node, how, 0, 0);
     let name = format!("127.0.0.1:{}", super::process::free_port());
@@ -171,6 +173,11 @@ fn the_same_name_comes_back_at_once(master: Make, node: Make, how: Metadata) {
         cluster.nodes[0].restart();
         // The old segment is listed until its client expires; the new one works before that.
         let t = Instant::now();
+        if how == Metadata::Http {
+            let rest = cluster.nodes[0].rest;
+            cluster.nodes[0].process.wait_port(rest);
+            client = cluster.client(&format!("client{round}"), 0, 64 << 20);
+        }
         wait_until("a put that reaches the new node", Duration::from_secs(25), || {
             let key = format!("round/{round}/{:?}", t.elapsed());
             client.put(&key, round, MIB) == 0 && client.get(&key, round, MIB) == (MIB as u64, true)
@@ -198,4 +205,34 @@ fn real_the_master_dies_and_comes_back() {
 #[test]
 fn real_the_same_name_comes_back_at_once() {
     the_same_name_comes_back_at_once(Make::Real, Make::Real, Metadata::P2p);
+}
+
+#[test]
+fn our_master_when_a_real_node_dies() {
+    a_node_dies(Make::Ours, Make::Real, Metadata::Http);
+}
+
+#[test]
+fn our_master_when_a_client_dies_in_the_middle_of_a_put() {
+    a_client_dies_in_the_middle_of_a_put(Make::Ours, Make::Real, Metadata::P2p);
+}
+
+#[test]
+fn our_master_dies_and_comes_back_to_real_nodes() {
+    the_master_dies_and_comes_back(Make::Ours, Make::Real, Metadata::P2p);
+}
+
+#[test]
+fn our_master_and_metadata_die_and_come_back_to_real_nodes() {
+    the_master_dies_and_comes_back(Make::Ours, Make::Real, Metadata::Http);
+}
+
+#[test]
+fn our_master_when_the_same_name_comes_back_at_once_with_peer_handshakes() {
+    the_same_name_comes_back_at_once(Make::Ours, Make::Real, Metadata::P2p);
+}
+
+#[test]
+fn our_metadata_when_the_same_name_comes_back_at_once() {
+    the_same_name_comes_back_at_once(Make::Ours, Make::Real, Metadata::Http);
 }
