@@ -37,6 +37,21 @@ impl Connection {
         self.0.write_all(bytes).await.unwrap();
     }
 
+    /// Send `bytes`, if the other side still takes them.
+    pub async fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.0.write_all(bytes).await
+    }
+
+    /// How many bytes come before the other side closes.
+    pub async fn read_to_the_end(&mut self) -> usize {
+        let mut page = vec![0; 1 << 20];
+        let mut total = 0;
+        while let Ok(read @ 1..) = self.0.read(&mut page).await {
+            total += read;
+        }
+        total
+    }
+
     /// Is the connection closed by the other side, without a further byte?
     pub async fn is_closed(&mut self) -> bool {
         matches!(self.0.read(&mut [0]).await, Ok(0) | Err(_))

@@ -8,5 +8,6 @@ mod metadata;
 mod peer;
 mod rest;
 mod rpc;
+mod server;
 mod sim;
 mod wire;

@@ -1,0 +1,178 @@
+//! The floor under every HTTP surface: its bounds and deadlines, with peers that do not behave.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use mcctl::engine::base::HostPort;
+use mcctl::engine::env::RealEnv;
+use mcctl::engine::http::{self, Body, Handler, Limits, Request, Response, Running, StatusCode, answer};
+use tokio::sync::Semaphore;
+
+use crate::http::Connection;
+
+/// `/echo` gives the body back, `/gate` waits until the test opens it, `/endless` never ends, `/panic` panics.
+struct Routes {
+    gate: Semaphore,
+}
+
+impl Handler for Routes {
+    async fn handle(&self, request: Request) -> Response {
+        match request.path() {
+            "/gate" => {
+                let _pass = self.gate.acquire().await.unwrap();
+                answer(StatusCode::OK, "text/plain", "through")
+            }
+            "/endless" => answer(StatusCode::OK, "text/plain", Body::paged(|| Some(Bytes::from(vec![b'x'; 64 << 10])))),
+            "/panic" => panic!("a handler with a fault"),
+            _ => answer(StatusCode::OK, "text/plain", request.body),
+        }
+    }
+}
+
+const SHORT: Limits = Limits {
+    header: Duration::from_millis(300),
+    body: Duration::from_millis(300),
+    answer: Duration::from_millis(300),
+    stall: Duration::from_millis(300),
+    drain: Duration::from_millis(300),
+    ..Limits::SMALL
+};
+
+async fn serve(limits: Limits) -> (Running, Arc<Routes>) {
+    let routes = Arc::new(Routes { gate: Semaphore::new(0) });
+    let at = HostPort::new("127.0.0.1", 0);
+    (http::start(RealEnv::new(), &at, limits, routes.clone()).await.unwrap(), routes)
+}
+
+/// `work` within a time that is far above every limit of [`SHORT`].
+async fn soon<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(10), work).await.expect("it should have come long ago")
+}
+
+#[tokio::test]
+async fn a_connection_that_is_idle_or_sends_its_head_too_slowly_is_closed() {
+    let (server, _) = serve(SHORT).await;
+    let mut silent = Connection::to(server.at().port).await;
+    assert!(soon(silent.is_closed()).await);
+    let mut used = Connection::to(server.at().port).await;
+    assert_eq!(used.ask("GET", "/", b"").await.status, 200);
+    assert!(soon(used.is_closed()).await);
+    let mut slow = Connection::to(server.at().port).await;
+    let started = Instant::now();
+    for byte in b"GET / HTTP/1.1\r\nHost: t\r\nX-Slow: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa".chunks(1) {
+        if started.elapsed() > Duration::from_secs(2) || slow.try_send(byte).await.is_err() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // Bytes that trickle in do not buy time.
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_answered_with_408_and_a_late_answer_with_504() {
+    let (server, _) = serve(SHORT).await;
+    let mut half = Connection::to(server.at().port).await;
+    half.send(b"PUT /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\nhalf").await;
+    assert_eq!(soon(half.answer(false)).await.status, 408);
+    let mut late = Connection::to(server.at().port).await;
+    assert_eq!(soon(late.ask("GET", "/gate", b"")).await.status, 504);
+}
+
+#[tokio::test]
+async fn a_peer_that_stops_reading_is_closed() {
+    let (server, _) = serve(SHORT).await;
+    let mut deaf = Connection::to(server.at().port).await;
+    deaf.send(b"GET /endless HTTP/1.1\r\nHost: t\r\n\r\n").await;
+    // The answer fills the sockets' buffers and stands still; after the limit the rest is a broken connection.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert!(soon(deaf.read_to_the_end()).await < 64 << 20);
+}
+
+#[tokio::test]
+async fn a_body_in_chunks_is_bounded_like_one_with_a_length() {
+    let (server, _) = serve(Limits { body_bytes_max: 1000, ..SHORT }).await;
+    let mut connection = Connection::to(server.at().port).await;
+    connection
+        .send(b"PUT /echo HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n")
+        .await;
+    assert_eq!(connection.answer(false).await.text(), "abcde");
+    connection.send(b"PUT /echo HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n").await;
+    connection.send(format!("7d0\r\n{}\r\n0\r\n\r\n", "x".repeat(2000)).as_bytes()).await;
+    assert_eq!(connection.answer(false).await.status, 413);
+}
+
+#[tokio::test]
+async fn bodies_that_are_read_at_once_share_a_bound_and_wait_for_their_turn() {
+    let limits = Limits {
+        body_bytes_max: 1 << 20,
+        bodies_bytes_max: 1 << 20,
+        body: Duration::from_secs(5),
+        answer: Duration::from_secs(5),
+        ..SHORT
+    };
+    let (server, routes) = serve(limits).await;
+    let large = vec![b'x'; 1 << 20];
+    let mut first = Connection::to(server.at().port).await;
+    first.send(b"PUT /gate HTTP/1.1\r\nHost: t\r\nContent-Length: 1048576\r\n\r\n").await;
+    first.send(&large).await;
+    // The second body finds no room while the first one's answer is not made; a small one needs none.
+    let mut second = Connection::to(server.at().port).await;
+    let mut small = Connection::to(server.at().port).await;
+    let second = second.ask("PUT", "/echo", &large);
+    let mut second = std::pin::pin!(second);
+    tokio::select! {
+        _ = &mut second => panic!("the second body was read while the first one was held"),
+        answer = small.ask("PUT", "/echo", b"small") => assert_eq!(answer.text(), "small"),
+    }
+    routes.gate.add_permits(1);
+    assert_eq!(soon(first.answer(false)).await.text(), "through");
+    assert_eq!(soon(second).await.body.len(), large.len());
+}
+
+#[tokio::test]
+async fn connections_beyond_the_bound_wait_until_one_is_free() {
+    let (server, _) = serve(Limits { connections_max: 2, header: Duration::from_secs(5), ..SHORT }).await;
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut connection = Connection::to(server.at().port).await;
+        connection.ask("GET", "/", b"").await;
+        held.push(connection);
+    }
+    let mut third = Connection::to(server.at().port).await;
+    third.send(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n").await;
+    assert!(tokio::time::timeout(Duration::from_millis(200), third.answer(false)).await.is_err());
+    held.pop();
+    assert_eq!(soon(third.answer(false)).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_handler_that_panics_closes_its_connection_and_no_other() {
+    let (server, _) = serve(SHORT).await;
+    let mut good = Connection::to(server.at().port).await;
+    let mut bad = Connection::to(server.at().port).await;
+    bad.send(b"GET /panic HTTP/1.1\r\nHost: t\r\n\r\n").await;
+    assert!(soon(bad.is_closed()).await);
+    assert_eq!(good.ask("GET", "/", b"").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_stop_lets_an_answer_that_has_begun_go_out_and_ends_what_does_not_end() {
+    let (server, routes) = serve(Limits { answer: Duration::from_secs(5), ..SHORT }).await;
+    let port = server.at().port;
+    let mut waiting = Connection::to(port).await;
+    waiting.send(b"GET /gate HTTP/1.1\r\nHost: t\r\n\r\n").await;
+    let mut endless = Connection::to(port).await;
+    endless.send(b"GET /endless HTTP/1.1\r\nHost: t\r\n\r\n").await;
+    // Both requests have been read when a third one, sent after them, is answered.
+    Connection::to(port).await.ask("GET", "/", b"").await;
+    let started = Instant::now();
+    let (_, answer) = tokio::join!(server.stop(), async {
+        routes.gate.add_permits(1);
+        waiting.answer(false).await
+    });
+    assert_eq!(answer.text(), "through");
+    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    assert!(tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err());
+}
