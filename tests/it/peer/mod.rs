@@ -15,4 +15,5 @@ pub mod wheel;
 
 mod client;
 mod faults;
+mod hostile;
 mod metadata;
