@@ -5,6 +5,7 @@ mod cli;
 mod http;
 mod layers;
 mod metadata;
+mod model;
 mod peer;
 mod rest;
 mod rpc;
