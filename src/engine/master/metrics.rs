@@ -2,7 +2,8 @@
 //!
 //! Names and types are upstream's of 0.3.13 (capture of a real master; `fixtures/http/master-metrics-families.txt`), so that its
 //! dashboard works. Families of parts that are not here yet (disk, promotion, oplog) are printed with their value of a master
-//! that does not use them, 0. Ours beyond that begin with `mcctl_`.
+//! that does not use them, 0. Ours beyond that begin with `mcctl_`. One figure differs on purpose: the real master's histogram of
+//! value sizes holds a value of 0 that no object has.
 //!
 //! To add a counter: a field, and a line in [`exposition`].
 

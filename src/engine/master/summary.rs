@@ -1,7 +1,7 @@
 //! The one-line summary: what the master logs every ten seconds and answers at `/metrics/summary`.
 //!
 //! The form is that of 0.3.13 (`fixtures/http/summary.txt`), since log scrapers read it. The rates are those of the last ten
-//! seconds or so, however often somebody asks; upstream's are those since the last time that anybody asked.
+//! seconds or so while the line is logged, however often somebody asks besides; upstream's are those since anybody last asked.
 
 use std::fmt::{self, Write};
 use std::time::Duration;

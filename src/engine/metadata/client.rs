@@ -174,4 +174,10 @@ mod tests {
         }
         assert!(MetadataClient::http("http://127.0.0.1:1/metadata").is_ok());
     }
+
+    #[test]
+    fn tls_is_set_up_or_said_to_be_impossible_here() {
+        let made = MetadataClient::http("https://127.0.0.1:1/metadata");
+        assert!(matches!(made, Ok(_) | Err(MetadataError::Setup { .. })), "{made:?}");
+    }
 }

@@ -17,3 +17,4 @@ mod client;
 mod faults;
 mod hostile;
 mod metadata;
+mod metrics;

@@ -1,0 +1,87 @@
+//! The same work for a real master and for ours: afterwards their admin ports say the same.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::cluster::{Client, Make, Master, Metadata};
+use super::process::http_get;
+
+/// What is seen on the admin port after a fixed list of operations of a real client.
+struct Seen {
+    metrics: BTreeMap<String, String>,
+    keys: Vec<String>,
+    segment: String,
+    batch: Value,
+    key: Value,
+}
+
+fn work(make: Make) -> Seen {
+    let dir = tempfile::tempdir().unwrap();
+    let master = Master::start(make, dir.path(), &[]);
+    let mut client = Client::start("client", dir.path(), &master, Metadata::P2p, 64 << 20, 16 << 20);
+    for (n, size) in [(0, 100), (1, 5000), (2, 300_000), (3, 2 << 20)] {
+        assert_eq!(client.put(&format!("k{n}"), n, size), 0);
+    }
+    assert_eq!(client.put("k0", 9, 100), 0);
+    assert_eq!(client.ask(json!({"do": "put", "key": "two", "seed": 5, "size": 64, "replicas": 2}))["rc"], 0);
+    assert_eq!(client.get("k2", 2, 300_000), (300_000, true));
+    assert_eq!(client.get("none", 0, 0).0, 0);
+    assert_eq!((client.exist("k3"), client.exist("none")), (1, 0));
+    assert_eq!(client.ask(json!({"do": "remove", "key": "k1"}))["rc"], 0);
+    assert_eq!(client.ask(json!({"do": "remove", "key": "k2"}))["rc"], -706);
+    assert_eq!(client.ask(json!({"do": "remove", "key": "none"}))["rc"], -704);
+
+    let read = |path: &str| http_get(master.admin, path).unwrap();
+    let (_, metrics) = read("/metrics");
+    let metrics = metrics.lines().filter(|l| !l.starts_with('#')).filter_map(|l| l.rsplit_once(' '));
+    let metrics = metrics.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let mut keys: Vec<_> = read("/get_all_keys").1.lines().map(str::to_owned).collect();
+    keys.sort();
+    let (_, names) = read("/get_all_segments");
+    let (_, segment) = read(&format!("/query_segment?segment={}", names.trim()));
+    let parsed = |path: &str| without_places(serde_json::from_str(&read(path).1).unwrap());
+    let (batch, key) = (parsed("/batch_query_keys?keys=k0,none,k3"), parsed("/query_key?key=k2"));
+    client.close();
+    Seen { metrics, keys, segment: segment.replace(names.trim(), "NAME"), batch, key }
+}
+
+/// Addresses and ports differ from run to run.
+fn without_places(mut value: Value) -> Value {
+    match &mut value {
+        Value::Object(fields) => {
+            for (name, field) in fields.iter_mut() {
+                let place = ["buffer_address_", "transport_endpoint_"].contains(&name.as_str());
+                *field = if place { Value::Null } else { without_places(field.take()) };
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| *item = without_places(item.take())),
+        _ => {}
+    }
+    value
+}
+
+#[test]
+fn after_the_same_work_our_admin_port_says_what_the_real_masters_says() {
+    let (real, ours) = (work(Make::Real), work(Make::Ours));
+    let mut compared = 0;
+    for (name, value) in &real.metrics {
+        // Heartbeats count time. Segment names have ports of the day. The histogram of sizes is looked at below.
+        let varies = ["master_ping_", "master_fetch_tasks_", "segment_", "master_value_size_"];
+        if varies.iter().any(|start| name.starts_with(start)) {
+            continue;
+        }
+        assert_eq!(ours.metrics.get(name), Some(value), "{name}");
+        compared += 1;
+    }
+    assert!(compared > 100, "{compared}");
+    // The real one counts a size of 0 before the first object.
+    let count = |seen: &Seen, name: &str| seen.metrics[name].parse::<u64>().unwrap();
+    assert_eq!(count(&ours, "master_value_size_bytes_sum"), count(&real, "master_value_size_bytes_sum"));
+    assert_eq!(count(&ours, "master_value_size_bytes_count") + 1, count(&real, "master_value_size_bytes_count"));
+
+    assert_eq!(ours.keys, real.keys);
+    assert_eq!(ours.segment, real.segment);
+    assert_eq!(ours.batch, real.batch);
+    assert_eq!(ours.key, real.key);
+}
