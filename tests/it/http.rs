@@ -1,6 +1,6 @@
 //! A bare HTTP/1.1 client, so that tests send exactly the bytes they mean; and the fixtures of captured exchanges.
 
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 /// An answer.
@@ -18,11 +18,17 @@ impl Answer {
 }
 
 /// One connection that is kept open.
-pub struct Connection(BufReader<TcpStream>);
+pub struct Connection<S = TcpStream>(BufReader<S>);
 
 impl Connection {
     pub async fn to(port: u16) -> Connection {
-        Connection(BufReader::new(TcpStream::connect(("127.0.0.1", port)).await.unwrap()))
+        Connection::over(TcpStream::connect(("127.0.0.1", port)).await.unwrap())
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
+    pub fn over(stream: S) -> Connection<S> {
+        Connection(BufReader::new(stream))
     }
 
     pub async fn ask(&mut self, method: &str, target: &str, body: &[u8]) -> Answer {

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use mcctl::engine::base::HostPort;
 use mcctl::engine::env::RealEnv;
 use mcctl::engine::http::Running;
+use mcctl::engine::metadata::probe::PROBE_LIMIT;
 use mcctl::engine::metadata::table::Forgotten;
 use mcctl::engine::metadata::{KeySpace, MetadataClient, MetadataError, MetadataService};
 use proptest::prelude::*;
@@ -13,6 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use crate::http::{Connection, replay};
+use crate::sim::SimEnv;
 
 async fn serve() -> (MetadataService<RealEnv>, Running, MetadataClient) {
     let service = MetadataService::new(RealEnv::new(), KeySpace::default());
@@ -226,6 +228,48 @@ async fn a_service_that_is_not_there_is_an_error_within_the_connect_limit() {
     let error = client.get("k").await.unwrap_err();
     assert!(matches!(error, MetadataError::Timeout { .. }) && error.is_retryable(), "{error}");
     assert!(started.elapsed() < Duration::from_secs(4));
+}
+
+/// The same service as a host of a simulated network: an owner that is cut off loses its name after the probe's limit of virtual
+/// time, and one that answers again keeps the next one's hands off.
+#[test]
+fn an_owner_behind_a_partition_loses_its_name_and_one_that_is_reachable_keeps_it() {
+    let mut sim = turmoil::Builder::new()
+        .rng_seed(11)
+        .simulation_duration(Duration::from_secs(60))
+        .min_message_latency(Duration::from_millis(1))
+        .max_message_latency(Duration::from_millis(10))
+        .build();
+    sim.host("service", || async {
+        let service = MetadataService::new(SimEnv::new(1), KeySpace::default());
+        let _running = service.start(&HostPort::new("0.0.0.0", 8080)).await?;
+        std::future::pending().await
+    });
+    sim.host("owner", || async {
+        let listener = turmoil::net::TcpListener::bind("0.0.0.0:15000").await?;
+        loop {
+            let (mut stream, _) = listener.accept().await?;
+            stream.read_exact(&mut [0; 12]).await?;
+            stream.write_all(b"\x05\0\0\0\0\0\0\0\x03{}\n\n").await?;
+        }
+    });
+    sim.client("next", async {
+        let mut http = Connection::over(turmoil::net::TcpStream::connect("service:8080").await?);
+        let target = "/metadata?key=mooncake%2Frpc_meta%2Fn";
+        let owner = br#"{"ip_or_host_name":"owner","rpc_port":15000}"#;
+        let next = br#"{"ip_or_host_name":"next","rpc_port":15000}"#;
+        assert_eq!(http.ask("PUT", target, owner).await.status, 200);
+        assert_eq!(http.ask("PUT", target, next).await.status, 400);
+        turmoil::partition("service", "owner");
+        let cut_off = turmoil::elapsed();
+        assert_eq!(http.ask("PUT", target, next).await.text(), "metadata updated");
+        let waited = turmoil::elapsed() - cut_off;
+        assert!(waited < 2 * PROBE_LIMIT, "{waited:?}");
+        turmoil::repair("service", "owner");
+        assert_eq!(http.ask("GET", target, b"").await.body, next);
+        Ok(())
+    });
+    sim.run().unwrap();
 }
 
 proptest! {
