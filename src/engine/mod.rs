@@ -9,4 +9,5 @@ pub mod metadata;
 pub mod rpc;
 pub mod store;
 pub mod sys;
+pub mod transfer;
 pub mod wire;

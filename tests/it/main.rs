@@ -11,4 +11,5 @@ mod rest;
 mod rpc;
 mod server;
 mod sim;
+mod transfer;
 mod wire;

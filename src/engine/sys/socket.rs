@@ -5,11 +5,14 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
 
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, listen as nix_listen, setsockopt,
     socket, sockopt,
 };
+
+use nix::sys::time::TimeVal;
 
 use crate::engine::sys::memory::Slice;
 
@@ -92,6 +95,20 @@ pub fn listen(at: SocketAddr, backlog: i32) -> io::Result<TcpListener> {
     Ok(TcpListener::from(fd))
 }
 
+/// Set what `listener`'s connections inherit: no delay of small packets, and an error after `limit` of a blocked call. The listener's
+/// own `accept` then ends with `WouldBlock` after that time.
+///
+/// # Errors
+/// What `setsockopt` says.
+pub fn prepare_listener(listener: &TcpListener, limit: Duration) -> io::Result<()> {
+    let seconds = libc::time_t::try_from(limit.as_secs().max(1)).unwrap_or(libc::time_t::MAX);
+    let limit = TimeVal::new(seconds, 0);
+    setsockopt(listener, sockopt::TcpNoDelay, &true)?;
+    setsockopt(listener, sockopt::ReceiveTimeout, &limit)?;
+    setsockopt(listener, sockopt::SendTimeout, &limit)?;
+    Ok(())
+}
+
 /// Wake every thread that waits in `accept` on this listener; each gets an error.
 ///
 /// # Errors
@@ -143,6 +160,17 @@ mod tests {
             let skipped = done.saturating_sub(4);
             assert_eq!(&memory.whole().to_vec()[4 + skipped..], &b"BODY...."[skipped..]);
         }
+    }
+
+    #[test]
+    fn connections_inherit_what_was_set_on_their_listener() {
+        let listener = listen("127.0.0.1:0".parse().unwrap(), 16).unwrap();
+        prepare_listener(&listener, Duration::from_secs(7)).unwrap();
+        let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let accepted = listener.accept().unwrap().0;
+        assert!(accepted.nodelay().unwrap());
+        assert_eq!(accepted.read_timeout().unwrap(), Some(Duration::from_secs(7)));
+        assert_eq!(accepted.write_timeout().unwrap(), Some(Duration::from_secs(7)));
     }
 
     #[test]

@@ -60,6 +60,11 @@ struct At<'a> {
 
 static NULL: Value = Value::Null;
 
+/// Is `text` any JSON at all?
+pub fn is_json(text: &[u8]) -> bool {
+    serde_json::from_slice::<serde::de::IgnoredAny>(text).is_ok()
+}
+
 fn parse(document: &'static str, text: &[u8]) -> Result<Value, DocumentError> {
     serde_json::from_slice(text).map_err(|e| DocumentError::NotJson { document, line: e.line(), column: e.column() })
 }

@@ -1,0 +1,262 @@
+//! Where segments are found and where ours is made known: a metadata service, or the peers' handshake ports.
+//!
+//! The rest of the engine does not know the `Env`: it stops here, behind a trait.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt};
+
+use crate::engine::base::HostPort;
+use crate::engine::env::{Env, deadline};
+use crate::engine::metadata::{KeySpace, MetadataClient, MetadataError, probe};
+use crate::engine::transfer::handshake::{AskLimits, ask};
+use crate::engine::transfer::region::Regions;
+use crate::engine::transfer::transport::Transport;
+use crate::engine::transfer::{Step, TransferError, TransferSettings};
+use crate::engine::wire::json::{Kind, NotifyMessage, RpcMeta, SegmentDescriptor, timestamp};
+
+/// How long removing our records may take at the end.
+const WITHDRAW_LIMIT: Duration = Duration::from_secs(5);
+
+/// Finds segments and makes ours known. Object-safe, so that the engine needs no type parameter.
+pub(super) trait Directory: Send + Sync {
+    /// The descriptor of `segment`, with the host of its data plane filled in.
+    fn find(&self, segment: &str, limit: Duration) -> BoxFuture<'static, Result<SegmentDescriptor, TransferError>>;
+    /// Make our name known; refuses when a live engine has it.
+    fn claim(&self) -> BoxFuture<'static, Result<(), TransferError>>;
+    /// Write our segment document.
+    fn publish(&self) -> BoxFuture<'static, Result<(), TransferError>>;
+    /// Write both of our records again where they are missing or differ.
+    fn republish(&self) -> BoxFuture<'static, Result<(), TransferError>>;
+    /// Remove our records.
+    fn withdraw(&self) -> BoxFuture<'static, Result<(), TransferError>>;
+    /// Send `message` to the engine of `segment`; was it taken?
+    fn notify(&self, segment: &str, message: NotifyMessage) -> BoxFuture<'static, Result<bool, TransferError>>;
+    /// Ask the engine of `segment` whether it is there.
+    fn probe(&self, segment: &str, limit: Duration) -> BoxFuture<'static, Result<(), TransferError>>;
+}
+
+/// Our segment document, as it is now.
+pub(super) struct OwnSegment {
+    pub(super) name: String,
+    pub(super) regions: Arc<RwLock<Regions>>,
+    pub(super) transport: Arc<dyn Transport>,
+    pub(super) unix: Box<dyn Fn() -> crate::engine::base::Unix + Send + Sync>,
+}
+
+impl OwnSegment {
+    pub(super) fn document(&self) -> String {
+        let mut document = SegmentDescriptor {
+            name: self.name.clone(),
+            protocol: self.transport.protocol().to_owned(),
+            timestamp: timestamp((self.unix)()),
+            ..SegmentDescriptor::default()
+        };
+        self.transport.describe(&mut document);
+        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
+        document.buffers = regions.published().iter().map(|r| r.keys.buffer(&self.name, &r.memory)).collect();
+        document.to_json()
+    }
+}
+
+/// The directory of an engine.
+pub(super) struct Finder<E> {
+    shared: Arc<Shared<E>>,
+}
+
+struct Shared<E> {
+    env: E,
+    own: Arc<OwnSegment>,
+    handshake: HostPort,
+    settings: Arc<TransferSettings>,
+    service: Option<(MetadataClient, KeySpace)>,
+    /// One writer at a time, so that the last document written is the newest.
+    writing: tokio::sync::Mutex<()>,
+}
+
+impl<E: Env> Finder<E> {
+    /// `handshake` is where peers find our handshake port. `service` is `None` with `P2PHANDSHAKE`.
+    pub(super) fn new(
+        env: E,
+        own: Arc<OwnSegment>,
+        handshake: HostPort,
+        settings: Arc<TransferSettings>,
+        service: Option<MetadataClient>,
+    ) -> Finder<E> {
+        let service = service.map(|client| (client, KeySpace::new(settings.cluster_id.as_deref())));
+        let writing = tokio::sync::Mutex::new(());
+        Finder { shared: Arc::new(Shared { env, own, handshake, settings, service, writing }) }
+    }
+}
+
+impl<E: Env> Directory for Finder<E> {
+    fn find(&self, segment: &str, limit: Duration) -> BoxFuture<'static, Result<SegmentDescriptor, TransferError>> {
+        let (shared, segment) = (Arc::clone(&self.shared), segment.to_owned());
+        async move {
+            let timeout = || TransferError::Timeout { peer: segment.clone(), step: Step::Handshake, limit };
+            let found = deadline(&shared.env, limit, shared.find(&segment, limit)).await;
+            found.map_err(|_| timeout())?
+        }
+        .boxed()
+    }
+
+    fn claim(&self) -> BoxFuture<'static, Result<(), TransferError>> {
+        let shared = Arc::clone(&self.shared);
+        async move { shared.claim().await }.boxed()
+    }
+
+    fn publish(&self) -> BoxFuture<'static, Result<(), TransferError>> {
+        let shared = Arc::clone(&self.shared);
+        async move { shared.publish().await }.boxed()
+    }
+
+    fn republish(&self) -> BoxFuture<'static, Result<(), TransferError>> {
+        let shared = Arc::clone(&self.shared);
+        async move {
+            shared.publish().await?;
+            let Some((client, keys)) = &shared.service else { return Ok(()) };
+            let key = keys.rpc_meta_key(&shared.own.name);
+            let there = client.get(&key).await?;
+            if there.is_none_or(|body| RpcMeta::from_json(&body).ok().as_ref() != Some(&shared.rpc_meta())) {
+                shared.claim().await?;
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn withdraw(&self) -> BoxFuture<'static, Result<(), TransferError>> {
+        let shared = Arc::clone(&self.shared);
+        async move {
+            let (peer, step, limit) = ("the metadata service".to_owned(), Step::Handshake, WITHDRAW_LIMIT);
+            let withdrawn = deadline(&shared.env, limit, shared.withdraw()).await;
+            withdrawn.map_err(|_| TransferError::Timeout { peer, step, limit })?
+        }
+        .boxed()
+    }
+
+    fn notify(&self, segment: &str, message: NotifyMessage) -> BoxFuture<'static, Result<bool, TransferError>> {
+        let (shared, segment) = (Arc::clone(&self.shared), segment.to_owned());
+        async move {
+            let to = shared.handshake_of(&segment).await?;
+            let reply = ask(&shared.env, &to, Kind::Notify, &message.to_json(), shared.limits(ANSWER_LIMIT)).await?;
+            crate::engine::transfer::handshake::was_taken(&to.to_string(), &reply)
+        }
+        .boxed()
+    }
+
+    fn probe(&self, segment: &str, limit: Duration) -> BoxFuture<'static, Result<(), TransferError>> {
+        let (shared, segment) = (Arc::clone(&self.shared), segment.to_owned());
+        async move {
+            let to = shared.handshake_of(&segment).await?;
+            ask(&shared.env, &to, Kind::Probe, "{}", shared.limits(limit)).await.map(drop)
+        }
+        .boxed()
+    }
+}
+
+/// How long a peer's handshake port may take to answer. (It may be serving somebody silent, for 5 s, before us.)
+pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(6);
+
+impl<E: Env> Shared<E> {
+    fn rpc_meta(&self) -> RpcMeta {
+        RpcMeta(self.handshake.clone())
+    }
+
+    fn limits(&self, limit: Duration) -> AskLimits {
+        AskLimits {
+            connect: self.settings.handshake_connect.min(limit),
+            answer: limit,
+            bytes_max: self.settings.handshake_bytes_max,
+        }
+    }
+
+    async fn find(&self, segment: &str, limit: Duration) -> Result<SegmentDescriptor, TransferError> {
+        let unknown = || TransferError::UnknownSegment { segment: segment.to_owned() };
+        let read = |from: &str, body: &[u8]| {
+            SegmentDescriptor::from_json(body)
+                .map_err(|source| TransferError::Document { from: from.to_owned(), source })?
+                .ok_or_else(unknown)
+        };
+        let Some((client, keys)) = &self.service else {
+            let to = self.handshake_of(segment).await?;
+            let body = ask(&self.env, &to, Kind::Metadata, &self.own.document(), self.limits(limit)).await?;
+            let mut descriptor = read(&to.to_string(), &body)?;
+            if descriptor.tcp_data_host.is_empty() {
+                descriptor.tcp_data_host = to.host;
+            }
+            return Ok(descriptor);
+        };
+        let key = keys.ram_key(segment);
+        let body = client.get(&key).await?.ok_or_else(unknown)?;
+        let mut descriptor = read(&format!("{} ({key})", client.url()), &body)?;
+        if descriptor.protocol == "tcp" && descriptor.tcp_data_host.is_empty() {
+            descriptor.tcp_data_host = self.handshake_of(segment).await?.host;
+        }
+        Ok(descriptor)
+    }
+
+    /// Where a segment's handshake port is.
+    async fn handshake_of(&self, segment: &str) -> Result<HostPort, TransferError> {
+        let Some((client, keys)) = &self.service else {
+            let (host, port) = HostPort::split(segment)
+                .map_err(|e| TransferError::Name { name: segment.to_owned(), problem: e.to_string() })?;
+            return Ok(HostPort::new(host, port.unwrap_or(self.settings.handshake_port)));
+        };
+        let key = keys.rpc_meta_key(segment);
+        let Some(body) = client.get(&key).await? else {
+            return Err(TransferError::UnknownSegment { segment: segment.to_owned() });
+        };
+        let from = || format!("{} ({key})", client.url());
+        let RpcMeta(to) =
+            RpcMeta::from_json(&body).map_err(|source| TransferError::Document { from: from(), source })?;
+        Ok(to)
+    }
+
+    async fn publish(&self) -> Result<(), TransferError> {
+        let Some((client, keys)) = &self.service else { return Ok(()) };
+        let _writing = self.writing.lock().await;
+        client.put(&keys.ram_key(&self.own.name), Bytes::from(self.own.document())).await?;
+        Ok(())
+    }
+
+    async fn withdraw(&self) -> Result<(), TransferError> {
+        let Some((client, keys)) = &self.service else { return Ok(()) };
+        let _writing = self.writing.lock().await;
+        let meta = client.remove(&keys.rpc_meta_key(&self.own.name)).await;
+        client.remove(&keys.ram_key(&self.own.name)).await?;
+        meta?;
+        Ok(())
+    }
+
+    /// Upstream's services take a `rpc_meta` record once; what a killed process left behind would keep its name for ever. So when
+    /// ours is refused and nobody answers where the old one points, the old records go.
+    async fn claim(&self) -> Result<(), TransferError> {
+        let Some((client, keys)) = &self.service else { return Ok(()) };
+        let name = &self.own.name;
+        let key = keys.rpc_meta_key(name);
+        let body = Bytes::from(self.rpc_meta().to_json());
+        let refusal: MetadataError = match client.put(&key, body.clone()).await {
+            Ok(()) => return Ok(()),
+            Err(error) if error.is_duplicate() => error,
+            Err(error) => return Err(error.into()),
+        };
+        let there = client.get(&key).await?;
+        let owner = there.as_deref().and_then(|body| RpcMeta::from_json(body).ok());
+        if owner.as_ref() == Some(&self.rpc_meta()) {
+            return Ok(());
+        }
+        if let Some(RpcMeta(owner)) = owner
+            && probe::is_alive(&self.env, &owner).await
+        {
+            return Err(TransferError::NameTaken { name: name.clone(), owner: owner.to_string() });
+        }
+        tracing::info!(%name, %refusal, "the name's last owner does not answer; taking the name over");
+        client.remove(&keys.ram_key(name)).await?;
+        client.remove(&key).await?;
+        client.put(&key, body).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,486 @@
+//! The engine: our segment, and those of others.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+use crate::engine::base::HostPort;
+use crate::engine::env::{Env, Listener, Net};
+use crate::engine::metadata::{MetadataClient, MetadataUri};
+use crate::engine::sys::{Memory, host};
+use crate::engine::transfer::config::{Protocol, TransferConfig, TransferSettings};
+use crate::engine::transfer::counters::{EngineCounters, Meter, PeerCounters};
+use crate::engine::transfer::directory::{ANSWER_LIMIT, Directory, Finder, OwnSegment};
+use crate::engine::transfer::handshake::{self, Answers, ServeLimits};
+use crate::engine::transfer::local::LocalPeer;
+use crate::engine::transfer::region::{Access, Regions};
+use crate::engine::transfer::remote::{Context, Pending, Remote};
+use crate::engine::transfer::tcp::Tcp;
+use crate::engine::transfer::transport::{Deadline, Op, Transport};
+use crate::engine::transfer::{Clock, TransferError};
+use crate::engine::wire::json::{NotifyMessage, SegmentDescriptor};
+
+/// Most segments of others that are remembered.
+const REMOTES_MAX: usize = 65_536;
+/// Messages of others that nobody has fetched; more are refused.
+const NOTICES_MAX: usize = 1024;
+/// Handshake ports that are tried.
+const PORT_TRIES: u32 = 500;
+/// How long opening a segment may take.
+const OPEN_LIMIT: Duration = Duration::from_secs(10);
+
+/// Offers this process's memory to peers, and reads and writes theirs. Cheap to clone; the last clone closes it, but only
+/// [`shutdown`](TransferEngine::shutdown) removes its records from a metadata service.
+#[derive(Clone)]
+pub struct TransferEngine {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    name: String,
+    endpoint: String,
+    handshake: HostPort,
+    regions: Arc<RwLock<Regions>>,
+    transport: Arc<Tcp>,
+    context: Arc<Context>,
+    remotes: RwLock<HashMap<String, Arc<Remote>>>,
+    notices: Arc<Notices>,
+    daemon: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// A registered memory.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Registration {
+    address: u64,
+    length: u64,
+}
+
+impl Registration {
+    /// Where the memory begins, as peers address it.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Its length, bytes.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+}
+
+impl TransferEngine {
+    /// Start: bind the handshake and data ports, make the name known, answer peers. Must be called on a tokio runtime, on which the
+    /// handshake port is then served.
+    ///
+    /// # Errors
+    /// The name or protocol cannot be used, no port is free, the metadata service refuses or does not answer. Nothing is left
+    /// running or registered then.
+    pub async fn start<E: Env>(config: TransferConfig, env: E) -> Result<TransferEngine, TransferError> {
+        if config.protocol == Protocol::Rdma {
+            return Err(TransferError::Protocol { protocol: config.protocol.to_string() });
+        }
+        let settings = Arc::new(config.settings.clone());
+        let service = match &config.metadata {
+            MetadataUri::P2p => None,
+            MetadataUri::Http(url) => Some(MetadataClient::http(url)?),
+        };
+        let (listener, handshake) = bind_handshake(&config, &env).await?;
+        let (name, endpoint) = match service {
+            // Upstream's form of the endpoint has no brackets around IPv6.
+            None => (handshake.to_string(), format!("{}:{}", handshake.host, handshake.port)),
+            Some(_) => (config.local_server_name.clone(), config.local_server_name.clone()),
+        };
+        let clock: Clock = {
+            let env = env.clone();
+            Arc::new(move || env.now())
+        };
+        let regions = Arc::new(RwLock::new(Regions::default()));
+        let transport = Arc::new(Tcp::start(
+            handshake.host.clone(),
+            Arc::clone(&regions),
+            Arc::clone(&settings),
+            Arc::clone(&clock),
+            &|| env.rng(),
+        )?);
+        let own = Arc::new(OwnSegment {
+            name: name.clone(),
+            regions: Arc::clone(&regions),
+            transport: Arc::clone(&transport) as _,
+            unix: {
+                let env = env.clone();
+                Box::new(move || env.unix())
+            },
+        });
+        let notices = Arc::new(Notices { own: Arc::clone(&own), queue: Mutex::default() });
+        let directory: Arc<dyn Directory> =
+            Arc::new(Finder::new(env.clone(), own, handshake.clone(), Arc::clone(&settings), service));
+        directory.claim().await?;
+        if let Err(error) = directory.publish().await {
+            // The first error is the one to tell.
+            let _ = directory.withdraw().await;
+            return Err(error);
+        }
+        let limits = ServeLimits { bytes_max: settings.handshake_bytes_max, ..ServeLimits::default() };
+        let answers: Arc<dyn Answers> = Arc::clone(&notices) as _;
+        let daemon = tokio::spawn(handshake::serve(env, listener, answers, limits));
+        let context = Context {
+            directory,
+            transport: Arc::clone(&transport) as _,
+            clock,
+            runtime: Handle::current(),
+            descriptor_age_max: settings.descriptor_age_max,
+            stopped: AtomicBool::new(false),
+            issued: Meter::default(),
+            local: Meter::default(),
+        };
+        tracing::info!(segment = %name, handshake = %handshake, data_port = transport.port(), "transfer engine is listening");
+        Ok(TransferEngine {
+            inner: Arc::new(Inner {
+                name,
+                endpoint,
+                handshake,
+                regions,
+                transport,
+                context: Arc::new(context),
+                remotes: RwLock::default(),
+                notices,
+                daemon: Mutex::new(Some(daemon)),
+            }),
+        })
+    }
+
+    /// Our segment's name: what peers open.
+    pub fn segment_name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// What a master is told to reach our segment by (`te_endpoint`): `host:port` of the handshake port with `P2PHANDSHAKE` (IPv6
+    /// without brackets, as upstream), else the segment's name.
+    pub fn endpoint(&self) -> &str {
+        &self.inner.endpoint
+    }
+
+    /// Where the handshake port is, as announced.
+    pub fn handshake(&self) -> &HostPort {
+        &self.inner.handshake
+    }
+
+    /// The data port.
+    pub fn data_port(&self) -> u16 {
+        self.inner.transport.port()
+    }
+
+    /// Is `segment` this engine's own?
+    pub fn is_own(&self, segment: &str) -> bool {
+        segment == self.inner.name || segment == self.inner.endpoint
+    }
+
+    /// Register `memory`: peers may reach it (with [`Access::Remote`]) from now on. The engine shares in owning it until
+    /// [`deregister`](TransferEngine::deregister).
+    ///
+    /// # Errors
+    /// The memory is empty or overlaps a registered one, or the metadata service does not take the new document; then it is not
+    /// registered.
+    pub async fn register(&self, memory: &Arc<Memory>, access: Access) -> Result<Registration, TransferError> {
+        let mut done = self.register_all(&[(Arc::clone(memory), access)]).await?;
+        Ok(done.pop().expect("one for one"))
+    }
+
+    /// The same for several stretches of memory at once, with one document written: all or none.
+    ///
+    /// # Errors
+    /// As [`register`](TransferEngine::register).
+    pub async fn register_all(&self, memories: &[(Arc<Memory>, Access)]) -> Result<Vec<Registration>, TransferError> {
+        let inner = &self.inner;
+        let mut added: Vec<Registration> = Vec::with_capacity(memories.len());
+        let undo = |added: Vec<Registration>| {
+            for registration in added {
+                inner.remove(&registration);
+            }
+        };
+        for (memory, access) in memories {
+            let keys = match inner.transport.register(memory) {
+                Ok(keys) => keys,
+                Err(error) => {
+                    undo(added);
+                    return Err(error);
+                }
+            };
+            let inserted = {
+                let mut regions = inner.regions.write().unwrap_or_else(PoisonError::into_inner);
+                regions.insert(Arc::clone(memory), *access, keys)
+            };
+            if let Err(error) = inserted {
+                inner.transport.deregister(memory);
+                undo(added);
+                return Err(error);
+            }
+            added.push(Registration { address: memory.address(), length: memory.len() as u64 });
+        }
+        if memories.iter().any(|(_, access)| *access == Access::Remote)
+            && let Err(error) = inner.context.directory.publish().await
+        {
+            undo(added);
+            return Err(error);
+        }
+        Ok(added)
+    }
+
+    /// Undo a registration: no request of a peer that comes after this reaches the memory. One that is under way may still be, and
+    /// keeps the memory alive as long.
+    ///
+    /// # Errors
+    /// The metadata service does not take the new document; the memory is out of reach all the same.
+    pub async fn deregister(&self, registration: Registration) -> Result<(), TransferError> {
+        match self.inner.remove(&registration) {
+            Some(Access::Remote) => self.inner.context.directory.publish().await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Write our records to the metadata service again, where it has lost them.
+    ///
+    /// # Errors
+    /// It does not take them.
+    pub async fn republish(&self) -> Result<(), TransferError> {
+        self.inner.context.directory.republish().await
+    }
+
+    /// The descriptor of `segment`, from memory if it is known.
+    ///
+    /// # Errors
+    /// It is not known, or its owner cannot be reached.
+    pub async fn open(&self, segment: &str) -> Result<Arc<SegmentDescriptor>, TransferError> {
+        let remote = self.inner.remote(segment)?;
+        let deadline = Deadline::after((self.inner.context.clock)(), OPEN_LIMIT);
+        let described = tokio::task::spawn_blocking(move || remote.describe(deadline)).await;
+        described.unwrap_or(Err(TransferError::Stopped))
+    }
+
+    /// Forget what is known of `segment`, so that the next use asks anew.
+    pub fn forget(&self, segment: &str) {
+        if let Ok(remote) = self.inner.remote(segment) {
+            remote.forget();
+        }
+    }
+
+    /// Read and write `segment`'s memory: see [`Pending`]. The batch has `limit` for all of it.
+    pub fn submit(&self, segment: &str, ops: Vec<Op>, limit: Duration) -> Pending {
+        let deadline = Deadline::after((self.inner.context.clock)(), limit);
+        Pending { remote: self.inner.remote(segment), ops, deadline }
+    }
+
+    /// [`submit`](TransferEngine::submit) for async code, all in one: the first error, if there is one.
+    ///
+    /// # Errors
+    /// Of the first operation that failed.
+    pub async fn transfer(&self, segment: &str, ops: Vec<Op>, limit: Duration) -> Result<(), TransferError> {
+        self.submit(segment, ops, limit).finish().await.into_iter().collect()
+    }
+
+    /// Send a message to the engine of `segment`; `false` when it does not take it.
+    ///
+    /// # Errors
+    /// It cannot be reached.
+    pub async fn notify(&self, segment: &str, name: &str, message: &str) -> Result<bool, TransferError> {
+        let message = NotifyMessage { name: name.to_owned(), message: message.to_owned() };
+        self.inner.context.directory.notify(segment, message).await
+    }
+
+    /// The messages that peers sent since the last call.
+    pub fn take_notices(&self) -> Vec<NotifyMessage> {
+        let mut queue = self.inner.notices.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.drain(..).collect()
+    }
+
+    /// Is the engine of `segment` there?
+    ///
+    /// # Errors
+    /// No, and why.
+    pub async fn probe(&self, segment: &str) -> Result<(), TransferError> {
+        self.inner.context.directory.probe(segment, ANSWER_LIMIT).await
+    }
+
+    /// What was moved so far.
+    pub fn counters(&self) -> EngineCounters {
+        let target = self.inner.transport.figures();
+        EngineCounters {
+            served: target.flow,
+            issued: self.inner.context.issued.flow(),
+            local: self.inner.context.local.flow(),
+            rejected: target.rejected,
+            connections_accepted: target.accepted,
+            connections_open: target.open,
+            connections_refused: target.refused,
+        }
+    }
+
+    /// What was moved to and from each segment that was used.
+    pub fn peers(&self) -> Vec<PeerCounters> {
+        let remotes = self.inner.remotes.read().unwrap_or_else(PoisonError::into_inner);
+        remotes.values().map(|remote| remote.counters()).collect()
+    }
+
+    /// Remove our records from the metadata service, close all ports and connections, let go of all memory.
+    ///
+    /// # Errors
+    /// The records could not be removed; the rest is done all the same.
+    pub async fn shutdown(&self) -> Result<(), TransferError> {
+        let inner = &self.inner;
+        if inner.context.stopped.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let withdrawn = inner.context.directory.withdraw().await;
+        let daemon = inner.daemon.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(daemon) = daemon {
+            daemon.abort();
+            // It ends as cancelled, which is what was asked for.
+            let _ = daemon.await;
+        }
+        let remotes = std::mem::take(&mut *inner.remotes.write().unwrap_or_else(PoisonError::into_inner));
+        for remote in remotes.into_values() {
+            remote.forget();
+        }
+        let transport = Arc::clone(&inner.transport);
+        // A panic there would be the transport's, and nothing is left to be done about it.
+        let _ = tokio::task::spawn_blocking(move || transport.shutdown()).await;
+        let regions = std::mem::take(&mut *inner.regions.write().unwrap_or_else(PoisonError::into_inner));
+        drop(regions);
+        withdrawn
+    }
+}
+
+impl Inner {
+    fn remove(&self, registration: &Registration) -> Option<Access> {
+        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
+        let region = regions.remove(registration.address)?;
+        drop(regions);
+        self.transport.deregister(&region.memory);
+        Some(region.access)
+    }
+
+    fn remote(&self, segment: &str) -> Result<Arc<Remote>, TransferError> {
+        let segment = segment.trim_start_matches('/');
+        if let Some(remote) = self.remotes.read().unwrap_or_else(PoisonError::into_inner).get(segment) {
+            return Ok(Arc::clone(remote));
+        }
+        if self.context.stopped.load(Ordering::Relaxed) {
+            return Err(TransferError::Stopped);
+        }
+        let mut remotes = self.remotes.write().unwrap_or_else(PoisonError::into_inner);
+        if remotes.len() >= REMOTES_MAX && !remotes.contains_key(segment) {
+            return Err(TransferError::TooManyPeers { limit: REMOTES_MAX });
+        }
+        let own = (segment == self.name || segment == self.endpoint)
+            .then(|| LocalPeer::new(segment.to_owned(), Arc::clone(&self.regions)));
+        let make = || Remote::new(segment.to_owned(), Arc::clone(&self.context), own);
+        Ok(Arc::clone(remotes.entry(segment.to_owned()).or_insert_with(make)))
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(daemon) = self.daemon.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            daemon.abort();
+        }
+    }
+}
+
+/// What the handshake port answers with.
+struct Notices {
+    own: Arc<OwnSegment>,
+    queue: Mutex<VecDeque<NotifyMessage>>,
+}
+
+impl Answers for Notices {
+    fn segment(&self) -> Option<String> {
+        Some(self.own.document())
+    }
+
+    fn notified(&self, message: NotifyMessage) -> bool {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = queue.len() < NOTICES_MAX;
+        if room {
+            queue.push_back(message);
+        }
+        room
+    }
+}
+
+/// Bind the handshake port, and say where peers find it.
+async fn bind_handshake<E: Env>(
+    config: &TransferConfig,
+    env: &E,
+) -> Result<(<E::Net as Net>::Listener, HostPort), TransferError> {
+    let settings = &config.settings;
+    let p2p = config.metadata == MetadataUri::P2p;
+    let wrong = |problem: String| TransferError::Name { name: config.local_server_name.clone(), problem };
+    let split = || HostPort::split(&config.local_server_name).map_err(|e| wrong(e.to_string()));
+    if settings.legacy_port_binding && !p2p {
+        let (host, port) = split()?;
+        let at = HostPort::new(host, port.unwrap_or(settings.handshake_port));
+        let listener = env.net().listen(&wildcard(settings, &at.host, at.port)).await;
+        let listener = listener.map_err(|e| no_port(at.port..=at.port, 1, e))?;
+        let bound = HostPort::new(at.host, listener.port());
+        return Ok((listener, bound));
+    }
+    let host = if p2p {
+        split()?.0
+    } else {
+        if config.local_server_name.is_empty() {
+            return Err(wrong("it is empty".to_owned()));
+        }
+        announced(config)?
+    };
+    let (listener, port) = listen_in_range(settings, &host, env).await?;
+    Ok((listener, HostPort::new(host, port)))
+}
+
+/// The host that is announced with a metadata service.
+fn announced(config: &TransferConfig) -> Result<String, TransferError> {
+    let settings = &config.settings;
+    if let Some(host) = config.announce_host.as_ref().or(settings.bind_address.as_ref()) {
+        return Ok(host.clone());
+    }
+    if let Some(address) = host::lan_address(settings.ipv6) {
+        return Ok(address.to_string());
+    }
+    // On a machine without a network, a name that is an address still says where we are.
+    match HostPort::split(&config.local_server_name) {
+        Ok((host, _)) if crate::engine::base::addr::host_is_loopback(&host) => Ok(host),
+        _ => Err(TransferError::NoAddress),
+    }
+}
+
+async fn listen_in_range<E: Env>(
+    settings: &TransferSettings,
+    host: &str,
+    env: &E,
+) -> Result<(<E::Net as Net>::Listener, u16), TransferError> {
+    let mut last = std::io::Error::from(std::io::ErrorKind::AddrInUse);
+    for _ in 0..PORT_TRIES {
+        let port = crate::engine::transfer::tcp::draw(&settings.ports, env.rng());
+        match env.net().listen(&wildcard(settings, host, port)).await {
+            Ok(listener) => {
+                let port = listener.port();
+                return Ok((listener, port));
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(no_port(settings.ports.clone(), PORT_TRIES, last))
+}
+
+/// All addresses of the family that `host` is announced in.
+fn wildcard(settings: &TransferSettings, host: &str, port: u16) -> HostPort {
+    let any = if settings.ipv6 || host.contains(':') { "::" } else { "0.0.0.0" };
+    HostPort::new(any, port)
+}
+
+fn no_port(ports: std::ops::RangeInclusive<u16>, tries: u32, source: std::io::Error) -> TransferError {
+    let (first, last) = (*ports.start(), *ports.end());
+    TransferError::NoPort { what: "handshake port", first, last, tries, source: Arc::new(source) }
+}

@@ -1,0 +1,203 @@
+//! Answering on our own handshake port.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::JoinSet;
+
+use crate::engine::env::{Env, Listener, Net, deadline};
+use crate::engine::transfer::TransferError;
+use crate::engine::wire::json::{
+    Frame, HEADER_BYTES, Kind, NotifyMessage, TCP_ONLY_CONNECTION, is_json, payload_len, probe_answer,
+};
+
+/// Most exchanges at a time; others wait to be accepted.
+const EXCHANGES_MAX: usize = 256;
+/// The pause after a failed accept.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What the engine answers with.
+pub trait Answers: Send + Sync {
+    /// Our segment document; `None` while there is none.
+    fn segment(&self) -> Option<String>;
+    /// A peer sent a message; is it taken?
+    fn notified(&self, message: NotifyMessage) -> bool;
+}
+
+/// How much time and room an exchange gets.
+#[derive(Clone, Copy, Debug)]
+pub struct ServeLimits {
+    /// For the whole request to arrive, for the reply to leave, and for the peer to close: each.
+    pub step: Duration,
+    /// Longest request, bytes.
+    pub bytes_max: usize,
+}
+
+impl Default for ServeLimits {
+    fn default() -> ServeLimits {
+        ServeLimits { step: Duration::from_secs(5), bytes_max: 1 << 20 }
+    }
+}
+
+/// Answer everybody who connects to `listener`, until dropped.
+pub async fn serve<E: Env>(
+    env: E,
+    mut listener: <E::Net as Net>::Listener,
+    answers: Arc<dyn Answers>,
+    limits: ServeLimits,
+) {
+    let mut exchanges = JoinSet::new();
+    loop {
+        while exchanges.len() >= EXCHANGES_MAX {
+            exchanges.join_next().await;
+        }
+        while exchanges.try_join_next().is_some() {}
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept on the handshake port");
+                env.sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let (env, answers) = (env.clone(), Arc::clone(&answers));
+        exchanges.spawn(async move {
+            if let Err(end) = exchange(&env, stream, answers.as_ref(), limits).await {
+                tracing::debug!(peer = %from, %end, "handshake refused");
+            }
+        });
+    }
+}
+
+/// Why an exchange ended without a reply.
+#[derive(Debug, thiserror::Error)]
+enum End {
+    #[error("the peer took too long")]
+    Late,
+    #[error(transparent)]
+    Socket(#[from] io::Error),
+    #[error(transparent)]
+    Frame(#[from] crate::engine::wire::json::FrameError),
+    #[error("the request is not JSON")]
+    NotJson,
+}
+
+async fn exchange<E: Env>(
+    env: &E,
+    mut stream: <E::Net as Net>::Stream,
+    answers: &dyn Answers,
+    limits: ServeLimits,
+) -> Result<(), End> {
+    let request = async {
+        let mut header = [0; HEADER_BYTES];
+        stream.read_exact(&mut header).await?;
+        let mut payload = vec![0; payload_len(header, limits.bytes_max)?];
+        stream.read_exact(&mut payload).await?;
+        Ok::<_, End>(payload)
+    };
+    let payload = deadline(env, limits.step, request).await.map_err(|_| End::Late)??;
+    let reply = answer(&payload, answers).ok_or(End::NotJson)?;
+    let send = async {
+        stream.write_all(&reply).await?;
+        stream.shutdown().await
+    };
+    deadline(env, limits.step, send).await.map_err(|_| End::Late)??;
+    // The peer closes; we only see to it that it has the time to read before we do.
+    let mut rest = [0; 64];
+    let _ = deadline(env, limits.step, async { while matches!(stream.read(&mut rest).await, Ok(1..)) {} }).await;
+    Ok(())
+}
+
+/// The reply's bytes; `None` for a request that gets none.
+fn answer(payload: &[u8], answers: &dyn Answers) -> Option<Vec<u8>> {
+    let request = Frame::split(payload);
+    if !is_json(request.json()) {
+        return None;
+    }
+    let json = match request.kind() {
+        Kind::Connection => TCP_ONLY_CONNECTION.to_owned(),
+        Kind::Metadata => answers.segment().unwrap_or_else(|| "null".to_owned()),
+        Kind::Notify => {
+            let taken = NotifyMessage::from_json(request.json()).is_ok_and(|message| answers.notified(message));
+            if taken { NotifyMessage::accepted() } else { NotifyMessage::default() }.to_json()
+        }
+        Kind::Probe => probe_answer().to_owned(),
+    };
+    let reply = match request {
+        Frame::Typed(kind, _) => Frame::Typed(kind, json.as_bytes()),
+        Frame::Untyped(_) => Frame::Untyped(json.as_bytes()),
+    };
+    Some(reply.encode())
+}
+
+/// Read what answers a notify.
+///
+/// # Errors
+/// It is no notify message.
+pub(in crate::engine::transfer) fn was_taken(from: &str, json: &[u8]) -> Result<bool, TransferError> {
+    let reply =
+        NotifyMessage::from_json(json).map_err(|source| TransferError::Document { from: from.to_owned(), source })?;
+    Ok(!reply.message.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::sync::Mutex;
+
+    #[derive(Default)]
+    struct Fixed(Mutex<Vec<NotifyMessage>>);
+
+    impl Answers for Fixed {
+        fn segment(&self) -> Option<String> {
+            Some("{\"name\":\"me\"}".to_owned())
+        }
+        fn notified(&self, message: NotifyMessage) -> bool {
+            let mut taken = self.0.lock().unwrap();
+            taken.push(message);
+            taken.len() < 2
+        }
+    }
+
+    fn ask(payload: &[u8]) -> Option<String> {
+        let reply = answer(payload, &Fixed::default())?;
+        assert_eq!(reply.len() - HEADER_BYTES, usize::from(reply[0]));
+        Some(String::from_utf8_lossy(&reply[HEADER_BYTES..]).into_owned())
+    }
+
+    #[test]
+    fn each_kind_is_answered_in_kind() {
+        assert_eq!(ask(b"\x01{}\n").unwrap(), "\x01{\"name\":\"me\"}\n");
+        assert_eq!(ask(b"\x03{}\n").unwrap(), "\x03{\"status\":\"success\"}\n");
+        let notify = b"\x02{\"name\":\"n1\",\"notify_msg\":\"hello\"}\n";
+        assert_eq!(ask(notify).unwrap(), "\x02{\"name\":\"\",\"notify_msg\":\"success\"}\n");
+        assert_eq!(ask(b"\x00{}\n").unwrap(), format!("\x00{TCP_ONLY_CONNECTION}\n"));
+    }
+
+    #[test]
+    fn the_oldest_form_is_answered_without_a_type() {
+        assert_eq!(ask(b"{\"qp_num\":[1]}\n").unwrap(), format!("{TCP_ONLY_CONNECTION}\n"));
+    }
+
+    #[test]
+    fn what_is_not_json_gets_no_reply_and_a_message_too_many_an_empty_one() {
+        assert_eq!(ask(b"\x01nonsense"), None);
+        assert_eq!(ask(b"GET / HTTP/1.1\r\n"), None);
+        assert_eq!(ask(b""), None);
+        let full = Fixed::default();
+        full.notified(NotifyMessage::default());
+        let reply = answer(b"\x02{}", &full).unwrap();
+        assert!(reply.ends_with(b"{\"name\":\"\",\"notify_msg\":\"\"}\n"));
+        assert!(!was_taken("x", &reply[HEADER_BYTES + 1..]).unwrap());
+    }
+
+    proptest! {
+        #[test]
+        fn any_payload_is_answered_or_not(payload in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = answer(&payload, &Fixed::default());
+        }
+    }
+}

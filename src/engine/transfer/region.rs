@@ -1,0 +1,185 @@
+//! The memory that is registered: what peers may reach, and what the segment document says of it. Pure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::engine::sys::{Memory, Slice};
+use crate::engine::transfer::TransferError;
+use crate::engine::transfer::transport::Keys;
+
+/// Most stretches of memory that may be registered at a time.
+pub const REGIONS_MAX: usize = 65_536;
+
+/// Who may reach a registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Peers, for reading and writing. It goes into the segment document.
+    Remote,
+    /// This process only: a staging buffer.
+    Local,
+}
+
+/// A registered stretch of memory.
+#[derive(Clone, Debug)]
+pub struct Region {
+    /// The memory.
+    pub memory: Arc<Memory>,
+    /// Who may reach it.
+    pub access: Access,
+    /// Its keys.
+    pub keys: Keys,
+    order: u64,
+}
+
+/// Registered memory, by address. No two regions overlap.
+#[derive(Debug, Default)]
+pub struct Regions {
+    by_address: BTreeMap<u64, Region>,
+    registered: u64,
+}
+
+impl Regions {
+    /// Check that `memory` may be added.
+    ///
+    /// # Errors
+    /// Empty, overlapping, or too many.
+    pub fn check(&self, memory: &Memory) -> Result<(), TransferError> {
+        let (address, length) = (memory.address(), memory.len() as u64);
+        if length == 0 {
+            return Err(TransferError::EmptyMemory);
+        }
+        if self.by_address.len() >= REGIONS_MAX {
+            return Err(TransferError::TooManyRegions { limit: REGIONS_MAX });
+        }
+        let below = self.by_address.range(..address + length).next_back();
+        if below.is_some_and(|(start, region)| start + region.memory.len() as u64 > address) {
+            return Err(TransferError::Overlap { address, length });
+        }
+        Ok(())
+    }
+
+    /// Add `memory`.
+    ///
+    /// # Errors
+    /// As [`check`](Regions::check).
+    pub fn insert(&mut self, memory: Arc<Memory>, access: Access, keys: Keys) -> Result<(), TransferError> {
+        self.check(&memory)?;
+        self.registered += 1;
+        self.by_address.insert(memory.address(), Region { memory, access, keys, order: self.registered });
+        Ok(())
+    }
+
+    /// Take out the region that begins at `address`.
+    pub fn remove(&mut self, address: u64) -> Option<Region> {
+        self.by_address.remove(&address)
+    }
+
+    /// The bytes `[address, address + length)` if they lie in one region that peers may reach. A range that spans two regions
+    /// does not, nor does one of no bytes.
+    pub fn reach(&self, address: u64, length: u64) -> Option<Slice> {
+        self.find(address, length, |region| region.access == Access::Remote)
+    }
+
+    /// The same for this process itself: any region will do.
+    pub fn reach_locally(&self, address: u64, length: u64) -> Option<Slice> {
+        self.find(address, length, |_| true)
+    }
+
+    fn find(&self, address: u64, length: u64, may: impl Fn(&Region) -> bool) -> Option<Slice> {
+        let (start, region) = self.by_address.range(..=address).next_back()?;
+        if length == 0 || !may(region) {
+            return None;
+        }
+        let offset = usize::try_from(address - start).ok()?;
+        region.memory.slice(offset, usize::try_from(length).ok()?).ok()
+    }
+
+    /// What goes into the segment document: the regions that peers may reach, in the order of registration.
+    pub fn published(&self) -> Vec<&Region> {
+        let mut regions: Vec<_> = self.by_address.values().filter(|r| r.access == Access::Remote).collect();
+        regions.sort_by_key(|r| r.order);
+        regions
+    }
+
+    /// All regions, by address.
+    pub fn iter(&self) -> impl Iterator<Item = &Region> {
+        self.by_address.values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn memory(len: usize) -> Arc<Memory> {
+        Arc::new(Memory::from_vec(vec![0; len]))
+    }
+
+    /// Parts of one allocation, so that neighbours touch.
+    fn add(regions: &mut Regions, memory: &Arc<Memory>, access: Access) -> u64 {
+        regions.insert(Arc::clone(memory), access, Keys::default()).unwrap();
+        memory.address()
+    }
+
+    #[test]
+    fn only_whole_ranges_inside_one_remote_region_are_reached() {
+        let mut regions = Regions::default();
+        let at = add(&mut regions, &memory(100), Access::Remote);
+        assert_eq!(regions.reach(at, 100).unwrap().len(), 100);
+        assert_eq!(regions.reach(at + 99, 1).unwrap().address(), at + 99);
+        for (address, length) in [(at, 101), (at - 1, 1), (at + 100, 1), (at + 1, u64::MAX), (u64::MAX, 2), (0, 1)] {
+            assert!(regions.reach(address, length).is_none(), "{address:#x} {length}");
+        }
+        assert!(regions.reach(at, 0).is_none());
+    }
+
+    #[test]
+    fn local_memory_is_out_of_reach_and_out_of_the_document() {
+        let mut regions = Regions::default();
+        let at = add(&mut regions, &memory(100), Access::Local);
+        assert!(regions.reach(at, 1).is_none());
+        assert!(regions.reach_locally(at, 1).is_some());
+        assert!(regions.published().is_empty());
+    }
+
+    #[test]
+    fn overlapping_and_empty_memory_is_refused_and_removed_memory_is_gone() {
+        let mut regions = Regions::default();
+        let one = memory(100);
+        let at = add(&mut regions, &one, Access::Remote);
+        let again = regions.insert(Arc::clone(&one), Access::Remote, Keys::default());
+        assert!(matches!(again, Err(TransferError::Overlap { .. })));
+        let empty = regions.insert(memory(0), Access::Remote, Keys::default());
+        assert!(matches!(empty, Err(TransferError::EmptyMemory)));
+        assert!(regions.remove(at).is_some() && regions.remove(at).is_none());
+        assert!(regions.reach(at, 1).is_none());
+        add(&mut regions, &one, Access::Remote);
+    }
+
+    #[test]
+    fn the_document_lists_regions_in_the_order_of_registration() {
+        let mut regions = Regions::default();
+        let memories: Vec<_> = (0..20).map(|_| memory(100_000)).collect();
+        let added: Vec<u64> = memories.iter().rev().map(|m| add(&mut regions, m, Access::Remote)).collect();
+        assert_eq!(regions.published().iter().map(|r| r.memory.address()).collect::<Vec<_>>(), added);
+    }
+
+    proptest! {
+        #[test]
+        fn reach_agrees_with_a_search_of_all_regions(
+            sizes in proptest::collection::vec(1usize..5000, 1..8), pick in 0usize..8, before in 0u64..6000, length in 0u64..6000,
+        ) {
+            let mut regions = Regions::default();
+            let memories: Vec<_> = sizes.iter().map(|n| memory(*n)).collect();
+            for m in &memories {
+                add(&mut regions, m, Access::Remote);
+            }
+            let address = (memories[pick % memories.len()].address() + 3000).saturating_sub(before);
+            let inside = length > 0 && memories.iter().any(|m| {
+                address >= m.address() && address + length <= m.address() + m.len() as u64
+            });
+            prop_assert_eq!(regions.reach(address, length).is_some(), inside);
+        }
+    }
+}

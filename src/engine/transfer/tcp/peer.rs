@@ -1,0 +1,295 @@
+//! The initiator: carries batches to one target over its lanes.
+//!
+//! The thread that waits for a batch moves its bytes. A batch of small operations goes out on several lanes at once, from that one
+//! thread: while it receives one answer the target prepares the others, and neither sleeps. A large batch gets more threads where
+//! there are processors to run them.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crate::engine::base::HostPort;
+use crate::engine::sys::Memory;
+use crate::engine::transfer::config::TransferSettings;
+use crate::engine::transfer::tcp::codec::Version;
+use crate::engine::transfer::tcp::connect;
+use crate::engine::transfer::tcp::lane::{Lane, Limits, Names, Request};
+use crate::engine::transfer::tcp::place;
+use crate::engine::transfer::tcp::pool::{Held, NoLane, Pool};
+use crate::engine::transfer::tcp::watch::Watch;
+use crate::engine::transfer::tcp::work::Work;
+use crate::engine::transfer::transport::{Deadline, Done, Fault, Meaning, Op, OpKind, Peer, Ticket};
+use crate::engine::transfer::{Clock, Step, TransferError};
+use crate::engine::wire::json::SegmentDescriptor;
+
+/// Operations up to this size are worth spreading over lanes from one thread; above it one lane keeps the thread busy.
+const SPREAD_BYTES_MAX: usize = 64 << 10;
+/// What makes another thread worth its start.
+const MOVER_BYTES_MIN: usize = 4 << 20;
+/// The parts that several threads share a large operation in.
+const CUT_BYTES: usize = 4 << 20;
+
+/// A target, and the lanes to it.
+pub struct TcpPeer {
+    at: HostPort,
+    version: Version,
+    names: Arc<Names>,
+    settings: Arc<TransferSettings>,
+    clock: Clock,
+    pool: Pool,
+    addresses: Mutex<Option<Arc<[SocketAddr]>>>,
+    hung: AtomicU64,
+}
+
+impl TcpPeer {
+    /// The target at `at`, which serves `segment`. Opens nothing yet.
+    pub fn new(
+        segment: String,
+        at: HostPort,
+        version: Version,
+        settings: Arc<TransferSettings>,
+        clock: Clock,
+    ) -> Arc<TcpPeer> {
+        let names = Arc::new(Names { segment, peer: at.to_string() });
+        let pool = Pool::new(&settings);
+        Arc::new(TcpPeer {
+            at,
+            version,
+            names,
+            settings,
+            clock,
+            pool,
+            addresses: Mutex::new(None),
+            hung: AtomicU64::new(0),
+        })
+    }
+
+    /// Carry out `ops`; a fault for each that failed.
+    fn run(&self, ops: &[Op], deadline: Deadline) -> Vec<(usize, Fault)> {
+        let bytes: usize = ops.iter().map(|op| op.local.len()).sum();
+        let movers = self.settings.movers_per_batch.min(self.settings.lanes_per_peer).min(bytes / MOVER_BYTES_MIN);
+        if movers < 2 {
+            return self.carry(&Work::whole(ops), self.spread(ops), deadline);
+        }
+        let work = Work::cut(ops, CUT_BYTES);
+        thread::scope(|scope| {
+            let carry = || self.carry(&work, 1, deadline);
+            // A mover that cannot be started leaves its share to the others.
+            let others: Vec<_> = (1..movers)
+                .map_while(|_| thread::Builder::new().name("te-mover".into()).spawn_scoped(scope, carry).ok())
+                .collect();
+            let mut faults = carry();
+            for other in others {
+                faults.extend(other.join().expect("a mover does not panic"));
+            }
+            faults
+        })
+    }
+
+    /// On how many lanes one thread should carry `ops`.
+    fn spread(&self, ops: &[Op]) -> usize {
+        let small = ops.iter().all(|op| op.local.len() <= SPREAD_BYTES_MAX);
+        if small { ops.len().div_ceil(2).min(self.settings.lanes_per_peer) } else { 1 }
+    }
+
+    /// Take parts of `work` until none is left, on up to `want` lanes at a time.
+    fn carry(&self, work: &Work<'_>, want: usize, deadline: Deadline) -> Vec<(usize, Fault)> {
+        let mut faults = Vec::new();
+        let mut ready: Vec<Held<'_>> = Vec::new();
+        let mut flying: VecDeque<(Held<'_>, usize, Request)> = VecDeque::new();
+        let mut want = want;
+        loop {
+            if ready.is_empty() && flying.is_empty() && work.has_more() {
+                match self.lanes(want, deadline) {
+                    Ok(lanes) => ready = lanes,
+                    Err(fault) => {
+                        fail_rest(work, &fault, &mut faults);
+                        break;
+                    }
+                }
+                want = 1;
+            }
+            while let Some(mut held) = ready.pop() {
+                let Some((op, request)) = work.next() else { continue };
+                match self.start(&mut held, &request, deadline) {
+                    Ok(()) => flying.push_back((held, op, request)),
+                    Err(fault) => self.note(work, op, fault, &mut faults),
+                }
+            }
+            let Some((mut held, op, request)) = flying.pop_front() else {
+                if work.has_more() { continue } else { break }
+            };
+            match self.finish(&mut held, &request, deadline) {
+                Ok(()) => ready.push(held),
+                Err(fault) => self.note(work, op, fault, &mut faults),
+            }
+        }
+        faults
+    }
+
+    /// Note that `op` failed, and the rest with it where it would only fail the same way.
+    fn note(&self, work: &Work<'_>, op: usize, fault: Fault, faults: &mut Vec<(usize, Fault)>) {
+        let hopeless = match fault.meaning {
+            Meaning::Hung | Meaning::Late => true,
+            Meaning::Gone => matches!(&fault.error, TransferError::Lost { step: Step::Resolve | Step::Connect, .. }),
+            Meaning::Stale => {
+                self.pool.forget();
+                false
+            }
+            Meaning::Refused => false,
+        };
+        if hopeless {
+            fail_rest(work, &fault, faults);
+        }
+        faults.push((op, fault));
+    }
+
+    /// The right to use up to `want` lanes; at least the first of them is open.
+    fn lanes(&self, want: usize, deadline: Deadline) -> Result<Vec<Held<'_>>, Fault> {
+        let mut held = self.pool.take(want, deadline, &self.clock).map_err(|e| self.no_lane(&e))?;
+        if self.version == Version::V1 {
+            // Each request opens its own.
+            return Ok(held);
+        }
+        let mut open = 0;
+        for one in &mut held {
+            if one.lane.is_none() {
+                match self.open(deadline) {
+                    Ok(lane) => one.lane = Some(lane),
+                    // One is enough to go on with.
+                    Err(_) if open > 0 => break,
+                    Err(fault) => return Err(fault),
+                }
+            }
+            open += 1;
+        }
+        held.truncate(open);
+        Ok(held)
+    }
+
+    fn start(&self, held: &mut Held<'_>, request: &Request, deadline: Deadline) -> Result<(), Fault> {
+        if held.lane.is_none() {
+            held.lane = Some(self.open(deadline)?);
+        }
+        let mut lane = held.lane.take().expect("opened just above");
+        lane.start(request, &mut self.watch(deadline))?;
+        held.lane = Some(lane);
+        Ok(())
+    }
+
+    fn finish(&self, held: &mut Held<'_>, request: &Request, deadline: Deadline) -> Result<(), Fault> {
+        let mut lane = held.lane.take().expect("a flying request has its lane");
+        lane.finish(request, &mut self.watch(deadline))?;
+        if self.version == Version::V2 && self.settings.keep_lanes {
+            held.lane = Some(lane);
+        }
+        Ok(())
+    }
+
+    fn watch(&self, deadline: Deadline) -> Watch<'_> {
+        Watch::new(&self.clock, deadline, &self.hung)
+    }
+
+    /// Open a lane.
+    fn open(&self, deadline: Deadline) -> Result<Lane, Fault> {
+        let left = deadline.left((self.clock)()).min(self.settings.handshake_connect);
+        let addresses = self.addresses(left)?;
+        let stream = connect::connect(&addresses, left).map_err(|e| {
+            // The name may lead elsewhere next time.
+            *self.addresses.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            self.unreachable(Step::Connect, left, e)
+        })?;
+        let limits = Limits { status: self.settings.status, progress: self.settings.progress };
+        Ok(Lane::new(stream, self.version, limits, Arc::clone(&self.names)))
+    }
+
+    fn addresses(&self, limit: Duration) -> Result<Arc<[SocketAddr]>, Fault> {
+        if let Some(known) = &*self.addresses.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Ok(Arc::clone(known));
+        }
+        let found: Arc<[SocketAddr]> =
+            connect::resolve(&self.at, limit).map_err(|e| self.unreachable(Step::Resolve, limit, e))?.into();
+        *self.addresses.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&found));
+        Ok(found)
+    }
+
+    fn unreachable(&self, step: Step, limit: Duration, source: io::Error) -> Fault {
+        let peer = self.names.peer.clone();
+        if source.kind() == io::ErrorKind::TimedOut {
+            return Fault { error: TransferError::Timeout { peer, step, limit }, meaning: Meaning::Hung };
+        }
+        Fault { error: TransferError::Lost { peer, step, source: Arc::new(source) }, meaning: Meaning::Gone }
+    }
+
+    fn no_lane(&self, why: &NoLane) -> Fault {
+        let peer = self.names.peer.clone();
+        let error = match why {
+            NoLane::Busy(waiting) => TransferError::Busy { peer, waiting: *waiting },
+            NoLane::Timeout(limit) => TransferError::Timeout { peer, step: Step::Lane, limit: *limit },
+        };
+        // Those who have the lanes will tell what the matter is.
+        Fault { error, meaning: Meaning::Late }
+    }
+}
+
+fn fail_rest(work: &Work<'_>, fault: &Fault, faults: &mut Vec<(usize, Fault)>) {
+    while let Some((op, _)) = work.next() {
+        faults.push((op, fault.clone()));
+    }
+}
+
+impl Peer for TcpPeer {
+    fn submit(self: Arc<Self>, ops: Vec<Op>, deadline: Deadline) -> Box<dyn Ticket> {
+        Box::new(TcpTicket { peer: self, ops, deadline })
+    }
+
+    fn reaches(&self, descriptor: &SegmentDescriptor) -> bool {
+        place(descriptor, self.settings.framing).is_ok_and(|(at, version)| at == self.at && version == self.version)
+    }
+
+    fn probe(&self, descriptor: &SegmentDescriptor, deadline: Deadline) -> Result<(), TransferError> {
+        let mut lane = self.open(deadline).map_err(|fault| fault.error)?;
+        // A kernel accepts for a process that hangs, so that somebody took the connection says little.
+        let remote = match (descriptor.buffers.first(), self.version) {
+            (Some(buffer), _) => buffer.address,
+            // Refused, which is an answer too.
+            (None, Version::V2) => 0,
+            // The oldest targets do not check addresses.
+            (None, Version::V1) => return Ok(()),
+        };
+        let local = Arc::new(Memory::from_vec(vec![0])).whole();
+        let request = Request { kind: OpKind::Read, local, remote };
+        let mut watch = self.watch(deadline);
+        match lane.start(&request, &mut watch).and_then(|()| lane.finish(&request, &mut watch)) {
+            Ok(()) => Ok(()),
+            // It is there, and that is all that was asked.
+            Err(fault) if fault.meaning == Meaning::Refused => Ok(()),
+            Err(fault) => Err(fault.error),
+        }
+    }
+
+    fn forget(&self) {
+        self.pool.forget();
+    }
+}
+
+struct TcpTicket {
+    peer: Arc<TcpPeer>,
+    ops: Vec<Op>,
+    deadline: Deadline,
+}
+
+impl Ticket for TcpTicket {
+    fn wait(self: Box<Self>) -> Vec<Done> {
+        let faults = self.peer.run(&self.ops, self.deadline);
+        let mut done: Vec<Done> = self.ops.into_iter().map(|op| Done { op, result: Ok(()) }).collect();
+        for (op, fault) in faults {
+            done[op].result = Err(fault);
+        }
+        done
+    }
+}

@@ -1,0 +1,378 @@
+//! The target: serves the requests of peers on registered memory.
+//!
+//! Threads take turns at the listener: one that gets a connection serves it, and another takes its place. A peer that opens a
+//! connection per request (releases before 0.3.13) so costs no hand-over, and mostly no new thread. A connection is never closed
+//! first while its peer behaves, since 0.3.13 initiators fail the next request when it is.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::ops::RangeInclusive;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::thread;
+use std::time::Duration;
+
+use crate::engine::sys::{Slice, socket};
+use crate::engine::transfer::TransferError;
+use crate::engine::transfer::counters::{Flow, Meter};
+use crate::engine::transfer::region::Regions;
+use crate::engine::transfer::tcp::codec::{DONE, HEADER_BYTES, Header, REFUSED, Version, encode_status};
+use crate::engine::transfer::transport::OpKind;
+
+/// Most data connections at a time: four lanes from each of a thousand peers. One more is closed at once.
+pub const CONNECTIONS_MAX: usize = 4096;
+/// Threads that stay at the listener when their connection is over.
+const ACCEPTING_MAX: usize = 8;
+/// Connections that may wait to be accepted; the kernel cuts it to net.core.somaxconn.
+const BACKLOG: i32 = 4096;
+/// Ports that are tried.
+const PORT_TRIES: u32 = 500;
+/// A serving thread's stack: it parses 24 bytes and logs.
+const STACK_BYTES: usize = 128 << 10;
+/// How long threads may take to end.
+const STOP_LIMIT: Duration = Duration::from_secs(2);
+/// The pause after a failed accept (no file descriptors left).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A listening data plane.
+pub struct Target {
+    shared: Arc<Shared>,
+}
+
+/// What peers did to a target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TargetFigures {
+    /// Bytes and operations.
+    pub flow: Flow,
+    /// Requests that were refused.
+    pub rejected: u64,
+    /// Connections since the start.
+    pub accepted: u64,
+    /// Connections now.
+    pub open: u64,
+    /// Connections that were one too many.
+    pub refused: u64,
+}
+
+struct Shared {
+    listener: TcpListener,
+    port: u16,
+    regions: Arc<RwLock<Regions>>,
+    turns: Mutex<Turns>,
+    ended: Condvar,
+    meter: Meter,
+    rejected: AtomicU64,
+    accepted: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// Who is at the listener, and who serves.
+#[derive(Default)]
+struct Turns {
+    threads: usize,
+    accepting: usize,
+    open: HashMap<u64, Arc<TcpStream>>,
+    stopping: bool,
+}
+
+impl Target {
+    /// Listen on a free port of `ports`, on all addresses of both families. A peer that moves no byte for `progress` in the midst
+    /// of a request is dropped; between requests it may be silent for ever.
+    ///
+    /// # Errors
+    /// No port is free, or no thread can be started.
+    pub fn start(
+        ports: &RangeInclusive<u16>,
+        rng: &dyn Fn() -> u64,
+        regions: Arc<RwLock<Regions>>,
+        progress: Duration,
+    ) -> Result<Target, TransferError> {
+        let listener = listen(ports, rng)?;
+        let unusable = |source: io::Error| TransferError::NoPort {
+            what: "data plane",
+            first: *ports.start(),
+            last: *ports.end(),
+            tries: 1,
+            source: Arc::new(source),
+        };
+        let port = listener.local_addr().map_err(unusable)?.port();
+        // What is set on the listener holds for its connections, which saves three system calls for each.
+        socket::prepare_listener(&listener, progress).map_err(unusable)?;
+        let shared = Arc::new(Shared {
+            listener,
+            port,
+            regions,
+            turns: Mutex::new(Turns { threads: 1, accepting: 1, ..Turns::default() }),
+            ended: Condvar::new(),
+            meter: Meter::default(),
+            rejected: AtomicU64::new(0),
+            accepted: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        });
+        spawn(&shared).map_err(unusable)?;
+        Ok(Target { shared })
+    }
+
+    /// The port.
+    pub fn port(&self) -> u16 {
+        self.shared.port
+    }
+
+    /// What peers did so far.
+    pub fn figures(&self) -> TargetFigures {
+        TargetFigures {
+            flow: self.shared.meter.flow(),
+            rejected: self.shared.rejected.load(Ordering::Relaxed),
+            accepted: self.shared.accepted.load(Ordering::Relaxed),
+            open: self.shared.turns().open.len() as u64,
+            refused: self.shared.refused.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Close everything and wait, with a bound, for the threads to end.
+    pub fn stop(&self) {
+        let mut turns = self.shared.turns();
+        turns.stopping = true;
+        for stream in turns.open.values() {
+            // One that is closed already needs no closing.
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+        let _ = socket::stop_listening(&self.shared.listener);
+        let (turns, waited) = self
+            .shared
+            .ended
+            .wait_timeout_while(turns, STOP_LIMIT, |turns| turns.threads > 0)
+            .unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() {
+            tracing::warn!(threads = turns.threads, "data plane threads are still running");
+        }
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A listener on a free port of `ports`: dual-stack, or IPv4 where there is no IPv6.
+fn listen(ports: &RangeInclusive<u16>, rng: &dyn Fn() -> u64) -> Result<TcpListener, TransferError> {
+    let (first, last) = (*ports.start(), *ports.end());
+    let mut source = io::Error::from(io::ErrorKind::AddrInUse);
+    let any = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
+    for _ in 0..PORT_TRIES {
+        let port = draw(ports, rng());
+        for address in any {
+            match socket::listen(SocketAddr::new(address, port), BACKLOG) {
+                Ok(listener) => return Ok(listener),
+                Err(error) => {
+                    let taken = error.kind() == io::ErrorKind::AddrInUse;
+                    source = error;
+                    if taken {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    Err(TransferError::NoPort { what: "data plane", first, last, tries: PORT_TRIES, source: Arc::new(source) })
+}
+
+/// A port of `ports` by a random number.
+pub(in crate::engine::transfer) fn draw(ports: &RangeInclusive<u16>, random: u64) -> u16 {
+    let span = u64::from(ports.end().saturating_sub(*ports.start())) + 1;
+    ports.start() + u16::try_from(random % span).expect("below the span, which is at most 65536")
+}
+
+fn spawn(shared: &Arc<Shared>) -> io::Result<()> {
+    let mine = Arc::clone(shared);
+    let started =
+        thread::Builder::new().name("te-target".into()).stack_size(STACK_BYTES).spawn(move || mine.take_turns());
+    started.map(drop)
+}
+
+impl Shared {
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A thread's life: accept, serve, accept again.
+    fn take_turns(self: &Arc<Shared>) {
+        loop {
+            match self.listener.accept() {
+                Ok((stream, from)) => {
+                    let Some((id, stream)) = self.enter(stream, from) else { continue };
+                    if let Err(end) = self.serve(&stream) {
+                        tracing::debug!(peer = %from, %end, "data connection closed");
+                    }
+                    if !self.leave(id) {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    let mut turns = self.turns();
+                    if turns.stopping {
+                        turns.accepting -= 1;
+                        turns.threads -= 1;
+                        self.ended.notify_all();
+                        return;
+                    }
+                    drop(turns);
+                    let usual =
+                        [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted, io::ErrorKind::ConnectionAborted];
+                    if !usual.contains(&error.kind()) {
+                        tracing::warn!(port = self.port, %error, "cannot accept a data connection");
+                        thread::sleep(ACCEPT_PAUSE);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Leave the listener with a connection. When nobody else is at it, somebody is sent; when nobody can be, the connection is
+    /// refused and we stay.
+    fn enter(self: &Arc<Shared>, stream: TcpStream, from: SocketAddr) -> Option<(u64, Arc<TcpStream>)> {
+        let id = self.accepted.fetch_add(1, Ordering::Relaxed);
+        let mut turns = self.turns();
+        if turns.stopping {
+            return None;
+        }
+        let alone = turns.accepting == 1;
+        if alone && turns.threads >= CONNECTIONS_MAX {
+            drop(turns);
+            self.refuse(from, &"the bound on connections is reached");
+            return None;
+        }
+        if alone {
+            // The new thread has our place at the listener from here on, or we keep it.
+            turns.threads += 1;
+            drop(turns);
+            if let Err(error) = spawn(self) {
+                self.turns().threads -= 1;
+                self.refuse(from, &error);
+                return None;
+            }
+            turns = self.turns();
+        } else {
+            turns.accepting -= 1;
+        }
+        let stream = Arc::new(stream);
+        turns.open.insert(id, Arc::clone(&stream));
+        if turns.stopping {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+        Some((id, stream))
+    }
+
+    fn refuse(&self, from: SocketAddr, reason: &dyn std::fmt::Display) {
+        let refused = self.refused.fetch_add(1, Ordering::Relaxed) + 1;
+        if refused.is_power_of_two() {
+            tracing::warn!(peer = %from, refused, limit = CONNECTIONS_MAX, %reason, "data connection refused");
+        }
+    }
+
+    /// Come back from a connection; stay?
+    fn leave(&self, id: u64) -> bool {
+        let mut turns = self.turns();
+        turns.open.remove(&id);
+        if turns.stopping || turns.accepting >= ACCEPTING_MAX {
+            turns.threads -= 1;
+            self.ended.notify_all();
+            return false;
+        }
+        turns.accepting += 1;
+        true
+    }
+
+    /// Serve one connection until its peer closes it.
+    fn serve(&self, stream: &TcpStream) -> Result<(), End> {
+        while let Some(header) = next_request(stream)? {
+            let slice = self.regions.read().unwrap_or_else(PoisonError::into_inner).reach(header.address, header.size);
+            let Some(slice) = slice else {
+                self.rejected.fetch_add(1, Ordering::Relaxed);
+                if header.version == Version::V2 {
+                    (&*stream).write_all(&encode_status(REFUSED)).map_err(End::Socket)?;
+                }
+                return Err(End::Refused(header));
+            };
+            match header.kind {
+                OpKind::Read => {
+                    let status = encode_status(DONE);
+                    let head = if header.version == Version::V2 { &status[..] } else { &[] };
+                    send_all(stream, head, &slice)?;
+                    self.meter.read(1, header.size);
+                }
+                OpKind::Write => {
+                    receive_all(stream, &slice)?;
+                    if header.version == Version::V2 {
+                        (&*stream).write_all(&encode_status(DONE)).map_err(End::Socket)?;
+                    }
+                    self.meter.wrote(1, header.size);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a connection ended before its peer closed it between two requests.
+#[derive(Debug, thiserror::Error)]
+enum End {
+    #[error("the peer asked for {} bytes at {:#x}, which are not in memory that it may reach", .0.size, .0.address)]
+    Refused(Header),
+    #[error("the peer closed the connection in the midst of a request")]
+    Truncated,
+    #[error("the peer moved no byte for too long")]
+    Stalled,
+    #[error(transparent)]
+    Socket(io::Error),
+}
+
+impl End {
+    fn of(error: io::Error) -> End {
+        match error.kind() {
+            io::ErrorKind::WouldBlock => End::Stalled,
+            _ => End::Socket(error),
+        }
+    }
+}
+
+/// The next request; `None` when the peer has closed between two. Waits for its first byte without a limit.
+fn next_request(mut stream: &TcpStream) -> Result<Option<Header>, End> {
+    let mut bytes = [0; HEADER_BYTES];
+    let mut got = 0;
+    while got < HEADER_BYTES {
+        match stream.read(&mut bytes[got..]) {
+            Ok(0) if got == 0 => return Ok(None),
+            Ok(0) => return Err(End::Truncated),
+            Ok(n) => got += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && got == 0 => {}
+            // A peer that is killed between two requests is no news.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset && got == 0 => return Ok(None),
+            Err(error) => return Err(End::of(error)),
+        }
+    }
+    Ok(Some(Header::decode(&bytes)))
+}
+
+fn send_all(stream: &TcpStream, head: &[u8], body: &Slice) -> Result<(), End> {
+    let mut done = 0;
+    while done < head.len() + body.len() {
+        done += socket::send(stream.as_fd(), head, body, done).map_err(End::of)?;
+    }
+    Ok(())
+}
+
+fn receive_all(stream: &TcpStream, body: &Slice) -> Result<(), End> {
+    let mut done = 0;
+    while done < body.len() {
+        match socket::receive(stream.as_fd(), &mut [], body, done).map_err(End::of)? {
+            0 => return Err(End::Truncated),
+            n => done += n,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,588 @@
+//! The transfer engine against itself: bytes, refusals, and peers that hang, die and come back.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mcctl::engine::base::HostPort;
+use mcctl::engine::env::RealEnv;
+use mcctl::engine::http::Running;
+use mcctl::engine::metadata::{KeySpace, MetadataClient, MetadataService, MetadataUri};
+use mcctl::engine::sys::Memory;
+use mcctl::engine::transfer::config::Framing;
+use mcctl::engine::transfer::tcp::{Header, Version};
+use mcctl::engine::transfer::{
+    Access, Op, OpKind, Protocol, RemoteAddr, TransferConfig, TransferEngine, TransferError, TransferSettings,
+};
+use mcctl::engine::wire::json::SegmentDescriptor;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn config(name: &str) -> TransferConfig {
+    TransferConfig {
+        local_server_name: name.to_owned(),
+        metadata: MetadataUri::P2p,
+        protocol: Protocol::Tcp,
+        announce_host: None,
+        settings: TransferSettings::default(),
+    }
+}
+
+async fn start(config: TransferConfig) -> TransferEngine {
+    TransferEngine::start(config, RealEnv::new()).await.unwrap()
+}
+
+async fn engine() -> TransferEngine {
+    start(config("127.0.0.1")).await
+}
+
+/// An engine with `len` bytes that peers may reach.
+async fn target(len: usize) -> (TransferEngine, Arc<Memory>) {
+    let engine = engine().await;
+    let memory = Arc::new(Memory::from_vec(pattern(len, 0)));
+    engine.register(&memory, Access::Remote).await.unwrap();
+    (engine, memory)
+}
+
+fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|i| (i % 251) as u8 ^ (i / 251 % 249) as u8 ^ seed).collect()
+}
+
+fn memory(len: usize, seed: u8) -> Arc<Memory> {
+    Arc::new(Memory::from_vec(pattern(len, seed)))
+}
+
+fn op(kind: OpKind, local: &Arc<Memory>, offset: usize, len: usize, remote: u64) -> Op {
+    Op { kind, local: local.slice(offset, len).unwrap(), remote: RemoteAddr(remote) }
+}
+
+fn is_rejected(result: &Result<(), TransferError>) -> bool {
+    matches!(result, Err(TransferError::Rejected { .. }))
+}
+
+/// Every size and offset, both ways, in one batch each; neighbours stay as they were.
+async fn moves_bytes(ours: &TransferEngine, segment: &str, theirs: &Arc<Memory>) {
+    let sizes = [1, 7, 24, 4096, 65_535, 65_537, 1 << 20, (3 << 20) + 5];
+    let mut expected = theirs.whole().to_vec();
+    let buffer = memory(sizes.iter().sum::<usize>(), 99);
+    let source = buffer.whole().to_vec();
+    let (mut ops, mut offset, mut at) = (Vec::new(), 0, 13);
+    for size in sizes {
+        ops.push(op(OpKind::Write, &buffer, offset, size, theirs.address() + at as u64));
+        expected[at..at + size].copy_from_slice(&source[offset..offset + size]);
+        offset += size;
+        at += size + 3;
+    }
+    let back: Vec<Op> = ops.iter().cloned().map(|op| Op { kind: OpKind::Read, ..op }).collect();
+    ours.transfer(segment, ops, LIMIT).await.unwrap();
+    assert!(theirs.whole().to_vec() == expected, "written");
+    buffer.fill(0, buffer.len(), 0).unwrap();
+    ours.transfer(segment, back, LIMIT).await.unwrap();
+    assert!(buffer.whole().to_vec() == source, "read back");
+}
+
+#[tokio::test]
+async fn bytes_arrive_at_every_size_and_offset_and_nowhere_else() {
+    let ((theirs, memory), ours) = (target(6 << 20).await, engine().await);
+    moves_bytes(&ours, theirs.segment_name(), &memory).await;
+    let (served, issued) = (theirs.counters().served, ours.counters().issued);
+    assert_eq!((served, issued.reads, issued.writes), (issued, 8, 8));
+    assert_eq!(ours.peers()[0].flow, issued);
+}
+
+#[tokio::test]
+async fn a_large_batch_is_shared_by_several_movers() {
+    let (theirs, memory) = target(64 << 20).await;
+    let mut shared = config("127.0.0.1");
+    shared.settings.movers_per_batch = 4;
+    let ours = start(shared).await;
+    moves_bytes(&ours, theirs.segment_name(), &memory).await;
+    let buffer = Arc::new(Memory::from_vec(vec![0; 40 << 20]));
+    let ops = vec![
+        op(OpKind::Read, &buffer, 0, 33 << 20, memory.address() + 5),
+        op(OpKind::Read, &buffer, 33 << 20, 7 << 20, memory.address()),
+    ];
+    ours.transfer(theirs.segment_name(), ops, LIMIT).await.unwrap();
+    let all = memory.whole().to_vec();
+    let got = buffer.whole().to_vec();
+    assert!(got[..33 << 20] == all[5..5 + (33 << 20)] && got[33 << 20..] == all[..7 << 20]);
+    assert!(theirs.counters().connections_accepted >= 2);
+}
+
+#[tokio::test]
+async fn version_1_moves_the_same_bytes_with_a_connection_for_each_request() {
+    let (theirs, memory) = target(6 << 20).await;
+    let mut old = config("127.0.0.1");
+    old.settings.framing = Framing::V1;
+    let ours = start(old).await;
+    moves_bytes(&ours, theirs.segment_name(), &memory).await;
+    assert_eq!(theirs.counters().connections_accepted, 16);
+    let buffer = Arc::new(Memory::from_vec(vec![0; 10]));
+    let out = memory.address() + memory.len() as u64;
+    for kind in [OpKind::Read, OpKind::Write] {
+        let result = ours.transfer(theirs.segment_name(), vec![op(kind, &buffer, 0, 10, out)], LIMIT).await;
+        assert!(result.is_err(), "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn lanes_stay_open_and_are_no_more_than_four() {
+    let ((theirs, memory), ours) = (target(1 << 20).await, engine().await);
+    let buffer = Arc::new(Memory::from_vec(vec![0; 1 << 20]));
+    for _ in 0..20 {
+        let ops =
+            (0..64).map(|i| op(OpKind::Read, &buffer, i * 4096, 4096, memory.address() + i as u64 * 4096)).collect();
+        ours.transfer(theirs.segment_name(), ops, LIMIT).await.unwrap();
+    }
+    let counters = theirs.counters();
+    assert_eq!((counters.connections_accepted, counters.connections_open), (4, 4));
+    assert_eq!(buffer.slice(0, 64 * 4096).unwrap().to_vec(), memory.slice(0, 64 * 4096).unwrap().to_vec());
+}
+
+#[tokio::test]
+async fn only_memory_that_is_registered_for_peers_is_reached() {
+    let ((theirs, shared), ours) = (target(10_000).await, engine().await);
+    let private = memory(10_000, 1);
+    theirs.register(&private, Access::Local).await.unwrap();
+    let gone = memory(10_000, 2);
+    let registration = theirs.register(&gone, Access::Remote).await.unwrap();
+    let buffer = Arc::new(Memory::from_vec(vec![0; 10_000]));
+    let name = theirs.segment_name();
+    let batch = |remote: u64, len| [OpKind::Read, OpKind::Write].map(|kind| op(kind, &buffer, 0, len, remote)).to_vec();
+    assert!(ours.submit(name, batch(gone.address(), 10), LIMIT).finish().await.iter().all(Result::is_ok));
+    theirs.deregister(registration).await.unwrap();
+    let (at, len) = (shared.address(), shared.len() as u64);
+    for remote in [at + len - 9, at - 1, at + len, private.address(), gone.address(), 0, u64::MAX - 5] {
+        let results = ours.submit(name, batch(remote, 10), LIMIT).finish().await;
+        assert!(results.iter().all(is_rejected), "{remote:#x}: {results:?}");
+    }
+    assert_eq!(theirs.counters().rejected, 14);
+    assert_eq!(private.whole().to_vec(), pattern(10_000, 1));
+    // A refusal says nothing about the peer: the next request is served, and no bytes are no request.
+    let good = vec![op(OpKind::Read, &buffer, 0, 10_000, at), op(OpKind::Read, &buffer, 5, 0, 1)];
+    ours.transfer(name, good, LIMIT).await.unwrap();
+    assert_eq!(buffer.whole().to_vec(), shared.whole().to_vec());
+}
+
+#[tokio::test]
+async fn one_bad_operation_of_a_batch_fails_alone() {
+    let ((theirs, memory), ours) = (target(1 << 20).await, engine().await);
+    let buffer = Arc::new(Memory::from_vec(vec![0; 1 << 20]));
+    let ops = (0..40)
+        .map(|i| {
+            let remote = if i % 10 == 3 { 16 } else { memory.address() + i as u64 * 1000 };
+            op(OpKind::Read, &buffer, i * 1000, 1000, remote)
+        })
+        .collect();
+    let results = ours.submit(theirs.segment_name(), ops, LIMIT).finish().await;
+    for (i, result) in results.iter().enumerate() {
+        assert_eq!(is_rejected(result), i % 10 == 3, "{i}: {result:?}");
+    }
+    assert_eq!(buffer.slice(4000, 9000).unwrap().to_vec(), memory.slice(4000, 9000).unwrap().to_vec());
+}
+
+#[tokio::test]
+async fn a_large_write_that_is_refused_ends_at_once_with_the_refusal() {
+    let ((theirs, _memory), ours) = (target(1 << 20).await, engine().await);
+    let buffer = Arc::new(Memory::from_vec(vec![0; 64 << 20]));
+    let began = Instant::now();
+    let results = ours.submit(theirs.segment_name(), vec![op(OpKind::Write, &buffer, 0, 64 << 20, 4096)], LIMIT);
+    let results = results.finish().await;
+    assert!(is_rejected(&results[0]), "{results:?}");
+    assert!(began.elapsed() < Duration::from_secs(2));
+}
+
+#[tokio::test]
+async fn the_own_segment_is_copied_without_a_connection() {
+    let (ours, memory) = target(6 << 20).await;
+    let name = ours.segment_name().to_owned();
+    moves_bytes(&ours, &name, &memory).await;
+    let buffer = Arc::new(Memory::from_vec(vec![0; 10]));
+    let results = ours.submit(&name, vec![op(OpKind::Read, &buffer, 0, 10, 1)], LIMIT).finish().await;
+    assert!(is_rejected(&results[0]));
+    let counters = ours.counters();
+    assert_eq!((counters.connections_accepted, counters.local.reads, counters.issued.reads), (0, 8, 0));
+}
+
+#[tokio::test]
+async fn overlapping_and_empty_memory_cannot_be_registered() {
+    let (ours, memory) = target(1000).await;
+    let again = ours.register(&memory, Access::Remote).await;
+    assert!(matches!(again, Err(TransferError::Overlap { .. })), "{again:?}");
+    let empty = ours.register(&Arc::new(Memory::from_vec(Vec::new())), Access::Remote).await;
+    assert!(matches!(empty, Err(TransferError::EmptyMemory)), "{empty:?}");
+    // All or none.
+    let other = self::memory(10, 0);
+    let both = [(Arc::clone(&other), Access::Remote), (memory, Access::Remote)];
+    assert!(ours.register_all(&both).await.is_err());
+    ours.register(&other, Access::Remote).await.unwrap();
+}
+
+#[tokio::test]
+async fn rdma_is_refused_and_never_tcp_in_disguise() {
+    let config = TransferConfig { protocol: Protocol::Rdma, ..config("127.0.0.1") };
+    let error = TransferEngine::start(config, RealEnv::new()).await.err().unwrap();
+    assert_eq!(error.to_string(), "protocol 'rdma' is not supported: this release moves bytes over tcp only");
+}
+
+#[tokio::test]
+async fn notify_and_probe_reach_a_live_engine_and_only_that() {
+    let (a, b) = (engine().await, engine().await);
+    assert!(a.notify(b.segment_name(), "n1", "hello").await.unwrap());
+    let notices = b.take_notices();
+    assert_eq!((notices.len(), notices[0].name.as_str(), notices[0].message.as_str()), (1, "n1", "hello"));
+    assert!(b.take_notices().is_empty());
+    a.probe(b.segment_name()).await.unwrap();
+    let name = b.segment_name().to_owned();
+    b.shutdown().await.unwrap();
+    assert!(a.probe(&name).await.is_err());
+}
+
+#[tokio::test]
+async fn ipv6_peers_find_each_other_in_both_forms_of_the_address() {
+    let mut v6 = config("[::1]:1");
+    v6.settings.ipv6 = true;
+    let theirs = start(v6).await;
+    let memory = memory(6 << 20, 0);
+    theirs.register(&memory, Access::Remote).await.unwrap();
+    assert!(theirs.segment_name().starts_with("[::1]:"));
+    assert_eq!(theirs.endpoint(), theirs.segment_name().replace(['[', ']'], ""));
+    let ours = engine().await;
+    moves_bytes(&ours, theirs.segment_name(), &memory).await;
+    moves_bytes(&ours, theirs.endpoint(), &memory).await;
+}
+
+/// The address of a data port, and of memory behind it, that a hand-made peer needs.
+async fn raw(theirs: &TransferEngine, ours: &TransferEngine) -> (TcpStream, Arc<SegmentDescriptor>) {
+    let descriptor = ours.open(theirs.segment_name()).await.unwrap();
+    (TcpStream::connect(("127.0.0.1", theirs.data_port())).unwrap(), descriptor)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_data_port_survives_every_kind_of_garbage() {
+    let ((theirs, memory), ours) = (target(10_000).await, engine().await);
+    for garbage in [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], &[0xff; 24], &[0; 24], &[0; 7], b"\x16\x03\x01"] {
+        let (mut stream, _) = raw(&theirs, &ours).await;
+        stream.write_all(garbage).unwrap();
+        // It may be closed already.
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+    let (mut stream, descriptor) = raw(&theirs, &ours).await;
+    let address = descriptor.buffers[0].address;
+    // A body that breaks off: what came is written, and nothing beyond.
+    let header = Header { kind: OpKind::Write, version: Version::V2, address, size: 100 };
+    stream.write_all(&header.encode()).unwrap();
+    stream.write_all(&[7; 40]).unwrap();
+    drop(stream);
+    moves(&ours, &theirs, &memory).await;
+    assert_eq!(theirs.counters().served.writes, 0);
+}
+
+async fn moves(ours: &TransferEngine, theirs: &TransferEngine, memory: &Arc<Memory>) {
+    let buffer = Arc::new(Memory::from_vec(vec![0; 100]));
+    let ops = vec![op(OpKind::Read, &buffer, 0, 100, memory.address() + 500)];
+    ours.transfer(theirs.segment_name(), ops, LIMIT).await.unwrap();
+    assert_eq!(buffer.whole().to_vec(), memory.slice(500, 100).unwrap().to_vec());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_handshake_port_survives_garbage_and_silence() {
+    let ((theirs, memory), ours) = (target(10_000).await, engine().await);
+    let at = ("127.0.0.1", theirs.handshake().port);
+    let silent: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(at).unwrap()).collect();
+    for garbage in [
+        &b"GET / HTTP/1.1\r\n\r\n"[..],
+        &[0xff; 64],
+        &[0; 8],
+        b"\x03\0\0\0\0\0\0\0\x01{}",
+        b"\x05\0\0\0\0\0\0\0\x01abcd",
+    ] {
+        let mut stream = TcpStream::connect(at).unwrap();
+        stream.write_all(garbage).unwrap();
+        // It may be closed already.
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+    let began = Instant::now();
+    moves(&ours, &theirs, &memory).await;
+    assert!(began.elapsed() < Duration::from_secs(1), "twenty silent connections are in nobody's way");
+    drop(silent);
+}
+
+/// A peer that answers its handshake with a descriptor, and on the data port whatever `serve` does.
+struct Fake {
+    name: String,
+}
+
+impl Fake {
+    fn start(version: u64, serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Fake {
+        let data = TcpListener::bind("127.0.0.1:0").unwrap();
+        let handshake = TcpListener::bind("127.0.0.1:0").unwrap();
+        let name = handshake.local_addr().unwrap().to_string();
+        let descriptor = SegmentDescriptor {
+            name: name.clone(),
+            protocol: "tcp".into(),
+            tcp_data_host: "127.0.0.1".into(),
+            tcp_data_port: u64::from(data.local_addr().unwrap().port()),
+            tcp_proto_version: version,
+            ..SegmentDescriptor::default()
+        };
+        let json = descriptor.to_json();
+        std::thread::spawn(move || {
+            while let Ok((mut stream, _)) = handshake.accept() {
+                let mut length = [0; 8];
+                if stream.read_exact(&mut length).is_err() {
+                    continue;
+                }
+                let mut request = vec![0; u64::from_le_bytes(length) as usize];
+                stream.read_exact(&mut request).unwrap();
+                let mut reply = ((json.len() + 2) as u64).to_le_bytes().to_vec();
+                reply.push(request[0]);
+                reply.extend_from_slice(json.as_bytes());
+                reply.push(b'\n');
+                stream.write_all(&reply).unwrap();
+            }
+        });
+        let serve = Arc::new(serve);
+        std::thread::spawn(move || {
+            while let Ok((stream, _)) = data.accept() {
+                let serve = Arc::clone(&serve);
+                std::thread::spawn(move || serve(stream));
+            }
+        });
+        Fake { name }
+    }
+}
+
+fn read_10() -> Vec<Op> {
+    vec![op(OpKind::Read, &Arc::new(Memory::from_vec(vec![0; 10])), 0, 10, 4096)]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hung_peer_costs_its_deadline_once_and_then_milliseconds() {
+    let fake = Fake::start(2, |stream| {
+        let mut all = Vec::new();
+        let _ = (&stream).read_to_end(&mut all);
+    });
+    let ours = engine().await;
+    let began = Instant::now();
+    let first = ours.transfer(&fake.name, read_10(), Duration::from_millis(300)).await.unwrap_err();
+    assert!(matches!(first, TransferError::Timeout { .. }), "{first}");
+    assert!((250..1500).contains(&(began.elapsed().as_millis() as u64)), "{:?}", began.elapsed());
+    let mut slowest = Duration::ZERO;
+    for _ in 0..50 {
+        let began = Instant::now();
+        let error = ours.transfer(&fake.name, read_10(), LIMIT).await.unwrap_err();
+        assert!(matches!(error, TransferError::Down { .. }), "{error}");
+        slowest = slowest.max(began.elapsed());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(slowest < Duration::from_millis(500), "{slowest:?}");
+    assert!(ours.peers()[0].down);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_that_serves_one_request_per_connection_is_used_so() {
+    // As releases 0.3.6 to 0.3.9 do: version 1, and the connection is closed after each request.
+    let fake = Fake::start(1, |mut stream| {
+        let mut header = [0; 24];
+        stream.read_exact(&mut header).unwrap();
+        let header = Header::decode(&header);
+        assert_eq!(header.version, Version::V1);
+        let mut body = vec![0; header.size as usize];
+        match header.kind {
+            OpKind::Read => stream.write_all(&pattern(body.len(), 5)).unwrap(),
+            OpKind::Write => {
+                stream.read_exact(&mut body).unwrap();
+                assert!(body == pattern(body.len(), 9));
+            }
+        }
+    });
+    let ours = engine().await;
+    for _ in 0..3 {
+        let buffer = memory(300_000, 9);
+        let write = vec![op(OpKind::Write, &buffer, 0, 300_000, 77)];
+        ours.transfer(&fake.name, write, LIMIT).await.unwrap();
+        let ops = vec![op(OpKind::Read, &buffer, 0, 100_000, 77), op(OpKind::Read, &buffer, 100_000, 9, 1)];
+        ours.transfer(&fake.name, ops, LIMIT).await.unwrap();
+        assert!(buffer.slice(0, 100_000).unwrap().to_vec() == pattern(100_000, 5));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_is_no_status_is_an_error_that_shows_it() {
+    let fake = Fake::start(2, |mut stream| stream.write_all(b"HTTP/1.1 400 Bad Request\r\n").unwrap());
+    let error = engine().await.transfer(&fake.name, read_10(), LIMIT).await.unwrap_err();
+    assert!(
+        matches!(error, TransferError::BadStatus { word, .. } if word == u64::from_le_bytes(*b"HTTP/1.1")),
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lanes_that_the_peer_closed_are_replaced_without_an_error() {
+    // Serves one request on each connection and closes it, though it claims to keep them.
+    let fake = Fake::start(2, |mut stream| {
+        let mut header = [0; 24];
+        stream.read_exact(&mut header).unwrap();
+        stream.write_all(b"\0\0\0\0VTCM0123456789").unwrap();
+    });
+    let ours = engine().await;
+    for _ in 0..10 {
+        ours.transfer(&fake.name, read_10(), LIMIT).await.unwrap();
+    }
+}
+
+/// A metadata service, and engines that use it.
+struct Cluster {
+    _service: MetadataService<RealEnv>,
+    running: Running,
+}
+
+impl Cluster {
+    async fn start() -> Cluster {
+        let service = MetadataService::new(RealEnv::new(), KeySpace::default());
+        let running = service.start(&HostPort::new("127.0.0.1", 0)).await.unwrap();
+        Cluster { _service: service, running }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/metadata", self.running.at())
+    }
+
+    fn config(&self, name: &str) -> TransferConfig {
+        TransferConfig {
+            metadata: MetadataUri::Http(self.url()),
+            announce_host: Some("127.0.0.1".into()),
+            ..config(name)
+        }
+    }
+
+    async fn record(&self, key: &str) -> Option<String> {
+        let client = MetadataClient::http(&self.url()).unwrap();
+        client.get(key).await.unwrap().map(|b| String::from_utf8(b.to_vec()).unwrap())
+    }
+}
+
+#[tokio::test]
+async fn records_come_and_go_with_the_engine() {
+    let cluster = Cluster::start().await;
+    let theirs = start(cluster.config("node-a:17")).await;
+    let (ram, rpc) = ("mooncake/ram/node-a:17", "mooncake/rpc_meta/node-a:17");
+    let handshake = theirs.handshake().port;
+    let meta = format!("{{\"ip_or_host_name\":\"127.0.0.1\",\"rpc_port\":{handshake}}}");
+    assert_eq!(cluster.record(rpc).await.unwrap(), meta);
+    assert!(
+        cluster.record(ram).await.unwrap().starts_with("{\"buffers\":[],\"name\":\"node-a:17\",\"protocol\":\"tcp\"")
+    );
+    let memory = memory(6 << 20, 0);
+    let registration = theirs.register(&memory, Access::Remote).await.unwrap();
+    let buffer = format!("{{\"addr\":{},\"length\":{},\"name\":\"node-a:17\"}}", memory.address(), memory.len());
+    assert!(cluster.record(ram).await.unwrap().starts_with(&format!("{{\"buffers\":[{buffer}],")));
+    let ours = start(cluster.config("node-b")).await;
+    assert_eq!(theirs.endpoint(), "node-a:17");
+    moves_bytes(&ours, "node-a:17", &memory).await;
+    ours.probe("node-a:17").await.unwrap();
+    theirs.deregister(registration).await.unwrap();
+    assert!(cluster.record(ram).await.unwrap().starts_with("{\"buffers\":[],"));
+    theirs.shutdown().await.unwrap();
+    assert_eq!((cluster.record(ram).await, cluster.record(rpc).await), (None, None));
+    let unknown = ours.open("no-such-node").await.unwrap_err();
+    assert_eq!(unknown.to_string(), "there is no segment 'no-such-node'");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restarted_peer_is_found_again_under_its_name() {
+    let cluster = Cluster::start().await;
+    let ours = start(cluster.config("client")).await;
+    for round in 0..3 {
+        let theirs = start(cluster.config("node")).await;
+        let memory = memory(100_000, round);
+        theirs.register(&memory, Access::Remote).await.unwrap();
+        // The first use after a restart goes to the old place, finds it empty, and looks again.
+        let buffer = Arc::new(Memory::from_vec(vec![0; 100_000]));
+        ours.transfer("node", vec![op(OpKind::Read, &buffer, 0, 100_000, memory.address())], LIMIT).await.unwrap();
+        assert!(buffer.whole().to_vec() == pattern(100_000, round));
+        theirs.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_peer_costs_milliseconds_and_is_noticed_when_it_is_back() {
+    let cluster = Cluster::start().await;
+    let ours = start(cluster.config("client")).await;
+    let theirs = start(cluster.config("node")).await;
+    let memory = memory(1000, 0);
+    theirs.register(&memory, Access::Remote).await.unwrap();
+    let buffer = Arc::new(Memory::from_vec(vec![0; 10]));
+    let read = |at: &Arc<Memory>| vec![op(OpKind::Read, &buffer, 0, 10, at.address())];
+    ours.transfer("node", read(&memory), LIMIT).await.unwrap();
+    // Its records stay, as after kill -9.
+    let client = MetadataClient::http(&cluster.url()).unwrap();
+    let keys = ["mooncake/ram/node", "mooncake/rpc_meta/node"];
+    let mut bodies = Vec::new();
+    for key in keys {
+        bodies.push(client.get(key).await.unwrap().unwrap());
+    }
+    theirs.shutdown().await.unwrap();
+    for (key, body) in keys.into_iter().zip(bodies) {
+        client.put(key, body).await.unwrap();
+    }
+    for _ in 0..30 {
+        let began = Instant::now();
+        assert!(ours.transfer("node", read(&memory), LIMIT).await.is_err());
+        assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
+    }
+    let theirs = start(cluster.config("node")).await;
+    let back = self::memory(1000, 3);
+    theirs.register(&back, Access::Remote).await.unwrap();
+    let began = Instant::now();
+    while ours.transfer("node", read(&back), LIMIT).await.is_err() {
+        assert!(began.elapsed() < Duration::from_secs(10), "not noticed");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(buffer.whole().to_vec(), pattern(1000, 3)[..10]);
+}
+
+#[tokio::test]
+async fn a_name_that_a_live_engine_has_cannot_be_taken() {
+    let cluster = Cluster::start().await;
+    let _theirs = start(cluster.config("node")).await;
+    let error = TransferEngine::start(cluster.config("node"), RealEnv::new()).await.err().unwrap();
+    assert!(matches!(&error, TransferError::NameTaken { name, .. } if name == "node"), "{error}");
+}
+
+#[tokio::test]
+async fn records_that_the_service_lost_are_written_again() {
+    let cluster = Cluster::start().await;
+    let theirs = start(cluster.config("node")).await;
+    theirs.register(&memory(1000, 0), Access::Remote).await.unwrap();
+    let client = MetadataClient::http(&cluster.url()).unwrap();
+    for key in ["mooncake/ram/node", "mooncake/rpc_meta/node"] {
+        assert!(client.remove(key).await.unwrap());
+    }
+    theirs.republish().await.unwrap();
+    assert!(cluster.record("mooncake/ram/node").await.unwrap().contains("\"length\":1000"));
+    assert!(cluster.record("mooncake/rpc_meta/node").await.is_some());
+}
+
+#[tokio::test]
+async fn shutdown_closes_the_ports_and_refuses_more_work() {
+    let ((theirs, memory), ours) = (target(1000).await, engine().await);
+    moves(&ours, &theirs, &memory).await;
+    theirs.shutdown().await.unwrap();
+    let ports = [theirs.data_port(), theirs.handshake().port];
+    for port in ports {
+        let end = Instant::now() + Duration::from_secs(5);
+        while TcpStream::connect(("127.0.0.1", port)).is_ok() {
+            assert!(Instant::now() < end, "{port} is open");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+    let error = theirs.transfer(ours.segment_name(), read_10(), LIMIT).await.unwrap_err();
+    assert!(matches!(error, TransferError::Stopped));
+    assert_eq!(Arc::strong_count(&memory), 1, "the engine has let go of it");
+}
