@@ -11,22 +11,25 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::engine::base::HostPort;
 use crate::engine::env::{Env, Net, deadline};
+use crate::engine::wire::json::{Frame, HEADER_BYTES, Kind, payload_len};
 
 /// Does an engine answer at `endpoint` within [`PROBE_LIMIT`]?
 pub async fn is_alive<E: Env>(env: &E, endpoint: &HostPort) -> bool {
     let ask = async {
         let mut stream = env.net().connect(endpoint).await?;
-        stream.write_all(PROBE).await?;
-        let mut header = [0; 9];
+        stream.write_all(&Frame::Typed(Kind::Probe, b"{}").encode()).await?;
+        // The length and the type say who answers; what else it says is of no interest.
+        let mut head = [0; HEADER_BYTES + 1];
         let mut read = 0;
-        while read < header.len() {
-            match stream.read(&mut header[read..]).await? {
+        while read < head.len() {
+            match stream.read(&mut head[read..]).await? {
                 0 => return Ok(read == 0),
                 n => read += n,
             }
         }
-        let [length @ .., kind] = header;
-        Ok::<bool, std::io::Error>((1..=FRAME_BYTES_MAX).contains(&u64::from_le_bytes(length)) && kind == PROBE_TYPE)
+        let [length @ .., kind] = head;
+        let is_frame = payload_len(length, FRAME_BYTES_MAX).is_ok();
+        Ok::<bool, std::io::Error>(is_frame && Frame::split(&[kind]) == Frame::Typed(Kind::Probe, b""))
     };
     matches!(deadline(env, PROBE_LIMIT, ask).await, Ok(Ok(true)))
 }
@@ -34,8 +37,5 @@ pub async fn is_alive<E: Env>(env: &E, endpoint: &HostPort) -> bool {
 /// Connecting, asking and being answered, all together.
 pub const PROBE_LIMIT: Duration = Duration::from_millis(200);
 
-const PROBE_TYPE: u8 = 3;
-/// Length of what follows as 8 bytes little-endian, the type, the JSON text.
-const PROBE: &[u8] = &[4, 0, 0, 0, 0, 0, 0, 0, PROBE_TYPE, b'{', b'}', b'\n'];
 /// Mooncake's largest configurable bound of a handshake frame.
-const FRAME_BYTES_MAX: u64 = 128 << 20;
+const FRAME_BYTES_MAX: usize = 128 << 20;

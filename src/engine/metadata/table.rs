@@ -16,6 +16,7 @@ use hashbrown::HashMap;
 
 use crate::engine::base::HostPort;
 use crate::engine::metadata::{KeySpace, VALUE_BYTES_MAX};
+use crate::engine::wire::json::RpcMeta;
 
 /// All records.
 #[derive(Debug, Default)]
@@ -199,13 +200,7 @@ fn rpc_meta_name(key: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// Where an `rpc_meta` record says that the handshake port is.
 fn endpoint(value: &[u8]) -> Option<HostPort> {
-    #[derive(serde::Deserialize)]
-    struct RpcMeta {
-        ip_or_host_name: String,
-        rpc_port: u16,
-    }
-    let record: RpcMeta = serde_json::from_slice(value).ok()?;
-    (!record.ip_or_host_name.is_empty()).then(|| HostPort::new(record.ip_or_host_name, record.rpc_port))
+    RpcMeta::from_json(value).ok().map(|RpcMeta(endpoint)| endpoint)
 }
 
 /// Records that are kept: two for each of 100,000 engines.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use mcctl::engine::metadata::{KeySpace, MetadataClient};
 
 use super::cluster::{Make, Master, Metadata};
-use super::process::{Process, free_port, http_get, run, wait_until};
+use super::process::{Process, free_port, http, http_get, run, wait_until};
 use super::wheel::{mcctl, wheel};
 
 fn service(dir: &Path) -> (Process, u16) {
@@ -57,6 +57,10 @@ fn real_engines_meet_through_our_service_and_a_killed_one_comes_back_under_its_n
     };
     let mut target = start();
     move_bytes("--operation=write");
+    // While it lives it keeps its name: it is asked, and answers.
+    let other = "{\"ip_or_host_name\":\"127.0.0.1\",\"rpc_port\":1}";
+    let refused = http(port, "PUT", "/metadata?key=mooncake%2Frpc_meta%2Ftarget%3A1", other).unwrap();
+    assert_eq!(refused, (400, "Duplicate rpc_meta key not allowed".to_owned()));
     target.kill();
     let stale = http_get(port, "/metadata?key=mooncake%2Frpc_meta%2Ftarget%3A1").unwrap();
     assert_eq!(stale.0, 200);
