@@ -1,6 +1,6 @@
 //! The master's state: everything it knows, and the steps that keep it whole.
 //!
-//! Pure: the time comes in with each call, what must happen outside goes out as [`Effects`]. No call holds it long: work that
+//! Pure: the time comes in with each call, what must happen outside goes out as `Effects`. No call holds it long: work that
 //! grows with the store (eviction, the records of a segment that went, a client's thousand segments, remove-all) is done in
 //! slices by [`MasterState::tick`] or through a cursor.
 //!
