@@ -11,5 +11,6 @@ mod rest;
 mod rpc;
 mod server;
 mod sim;
+mod store;
 mod transfer;
 mod wire;

@@ -1,0 +1,74 @@
+//! Telling the master that the node is alive, and mounting its segments again when the master forgot them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::engine::env::Env;
+use crate::engine::rpc::CallError;
+use crate::engine::store::client::refused;
+use crate::engine::store::{StoreClient, StoreError};
+use crate::engine::wire::types::{ClientStatus, Segment};
+
+/// Time between heartbeats, as upstream. The master's patience is 10 s by default.
+pub const INTERVAL: Duration = Duration::from_millis(1000);
+
+/// Whether the last heartbeat was answered.
+#[derive(Clone, Debug, Default)]
+pub struct Pulse(Arc<AtomicBool>);
+
+impl Pulse {
+    /// Did the master answer the last heartbeat, and does it know our segments?
+    pub fn is_healthy(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Send heartbeats for ever. A new client is told to remount by its first heartbeat even right after it mounted; that is how the
+/// master learns that it lives.
+pub async fn run<E: Env>(client: StoreClient<E>, segments: Vec<Segment>, pulse: Pulse) {
+    let env = client.inner.env.clone();
+    let mut was_healthy = None;
+    loop {
+        let beat = beat(&client, &segments).await;
+        let healthy = beat.is_ok();
+        pulse.0.store(healthy, Ordering::Relaxed);
+        match &beat {
+            Ok(true) => {
+                tracing::info!(segments = segments.len(), "segments mounted again: the master did not know them")
+            }
+            Ok(false) if was_healthy == Some(false) => tracing::info!("the master answers again"),
+            Err(error) if was_healthy != Some(false) => tracing::warn!(%error, "heartbeat failed; trying on"),
+            _ => {}
+        }
+        was_healthy = Some(healthy);
+        env.sleep(INTERVAL).await;
+    }
+}
+
+/// One heartbeat; whether the segments had to be mounted again.
+async fn beat<E: Env>(client: &StoreClient<E>, segments: &[Segment]) -> Result<bool, StoreError> {
+    let answer = refused("Ping", client.master().ping(client.id()).await?)?;
+    if answer.client_status != ClientStatus::NEED_REMOUNT {
+        return Ok(false);
+    }
+    // The master that forgot us may be a new one with a new metadata service.
+    if let Err(error) = client.engine().republish().await {
+        tracing::warn!(%error, "the segment's record could not be published again");
+    }
+    refused("ReMountSegment", client.master().remount_segment(segments.to_vec(), client.id()).await?)?;
+    Ok(true)
+}
+
+/// Is it worth waiting for the master, or will it never answer otherwise?
+pub fn is_worth_waiting(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::Call(
+            CallError::Connect { .. }
+                | CallError::ConnectTimeout { .. }
+                | CallError::Timeout { .. }
+                | CallError::Closed { .. }
+        )
+    )
+}

@@ -1,0 +1,51 @@
+//! Moving the bytes of a batch of objects, whichever nodes they are on: one transfer per node, all at once.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use crate::engine::sys::memory::Slice;
+use crate::engine::transfer::{Op, OpKind, RemoteAddr, TransferEngine, TransferError};
+use crate::engine::wire::types::BufferDescriptor;
+
+/// One object's bytes, to or from one replica.
+pub struct Movement {
+    /// The owner of the replica, as the transfer engine names it.
+    pub endpoint: String,
+    /// What is to be done.
+    pub op: Op,
+}
+
+impl Movement {
+    /// Between `local` and the replica at `buffer`, which are of one size.
+    pub fn new(kind: OpKind, local: Slice, buffer: &BufferDescriptor) -> Movement {
+        let endpoint = buffer.transport_endpoint.to_string_lossy().into_owned();
+        Movement { endpoint, op: Op { kind, local, remote: RemoteAddr(buffer.buffer_address) } }
+    }
+}
+
+/// Carry them out within `limit`; how each went, in order.
+pub async fn carry_out(
+    engine: &TransferEngine,
+    movements: Vec<Movement>,
+    limit: Duration,
+) -> Vec<Result<(), TransferError>> {
+    let mut results: Vec<Result<(), TransferError>> = Vec::with_capacity(movements.len());
+    let mut by_endpoint: BTreeMap<String, (Vec<usize>, Vec<Op>)> = BTreeMap::new();
+    for (index, movement) in movements.into_iter().enumerate() {
+        results.push(Ok(()));
+        let (indices, ops) = by_endpoint.entry(movement.endpoint).or_default();
+        indices.push(index);
+        ops.push(movement.op);
+    }
+    let batches = by_endpoint.into_iter().map(|(endpoint, (indices, ops))| async move {
+        (indices, engine.submit(&endpoint, ops, limit).finish().await)
+    });
+    for (indices, moved) in join_all(batches).await {
+        for (index, moved) in indices.into_iter().zip(moved) {
+            results[index] = moved;
+        }
+    }
+    results
+}

@@ -1,0 +1,238 @@
+//! A node: memory lent to the store, and a client for whoever runs it.
+//!
+//! Started all or nothing: what was set up before a step that failed is taken down again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::base::{ByteSize, HostPort, Mono, SegmentId};
+use crate::engine::env::{Env, deadline};
+use crate::engine::metadata::MetadataUri;
+use crate::engine::store::client::refused;
+use crate::engine::store::heartbeat::{self, Pulse};
+use crate::engine::store::name::{NameError, NodeName};
+use crate::engine::store::{ClientConfig, NodeStore, StoreClient, StoreError};
+use crate::engine::sys::memory::Memory;
+use crate::engine::sys::pages::{MemoryError, MemoryPolicy, MemorySource};
+use crate::engine::transfer::{Access, Registration, TransferConfig, TransferEngine, TransferError};
+use crate::engine::wire::types::Segment;
+
+/// Waits between two tries to reach the master at the start.
+const RETRY: Duration = Duration::from_millis(250);
+/// What taking a segment back may take when the master does not answer.
+const UNMOUNT: Duration = Duration::from_secs(2);
+
+/// What a node is.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// Host by which others reach it, with or without a port.
+    pub local_hostname: String,
+    /// Ports for its name, if it has none.
+    pub name_ports: (u16, u16),
+    /// Bytes it lends; 0 = none, it is only a client.
+    pub segment_bytes: ByteSize,
+    /// Bytes of registered memory for callers without their own; 0 = none.
+    pub local_buffer_bytes: ByteSize,
+    /// How memory is taken.
+    pub memory: MemoryPolicy,
+    /// The transfer engine; its `local_server_name` is set by the node.
+    pub engine: TransferConfig,
+    /// The master.
+    pub client: ClientConfig,
+    /// How long to wait for a master that is not there yet.
+    pub max_wait: Duration,
+}
+
+/// Why a node did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// It has no name.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// Others could not reach it under that name.
+    #[error(
+        "'{name}' is a loopback name, but the master is on another host ({master}): with P2PHANDSHAKE other hosts could not \
+         reach this node"
+    )]
+    LoopbackName {
+        /// The name.
+        name: String,
+        /// The master.
+        master: HostPort,
+    },
+    /// No memory.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// The transfer engine did not start.
+    #[error(transparent)]
+    Engine(#[from] TransferError),
+    /// The master did not answer in time, or refused.
+    #[error(transparent)]
+    Master(Box<StoreError>),
+}
+
+impl From<StoreError> for NodeError {
+    fn from(error: StoreError) -> NodeError {
+        NodeError::Master(Box::new(error))
+    }
+}
+
+/// A running node. Call [`Node::stop`]; a node that is only dropped leaves its segment to the master's patience.
+pub struct Node<E: Env> {
+    client: StoreClient<E>,
+    name: NodeName,
+    segment: Option<Segment>,
+    registrations: Vec<Registration>,
+    pulse: Pulse,
+    heartbeat: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl<E: Env> Node<E> {
+    /// Take the memory, start the transfer engine, find the master, mount.
+    ///
+    /// # Errors
+    /// Nothing is left running then.
+    pub async fn start(config: NodeConfig, env: E) -> Result<Node<E>, NodeError> {
+        let name = NodeName::reserve(&config.local_hostname, config.name_ports, || env.rng())?;
+        check_reachable(&config, &name)?;
+        let source = MemorySource::new(config.memory);
+        let local_memory = take(config.local_buffer_bytes, |bytes| source.buffer(bytes))?;
+        let segment_memory = take(config.segment_bytes, |bytes| source.segment(bytes))?;
+        let engine_config = TransferConfig { local_server_name: name.name.to_string(), ..config.engine.clone() };
+        let engine = TransferEngine::start(engine_config, env.clone()).await?;
+        let started = async {
+            let client = find_master(&config, &env, &engine, &name).await?;
+            let mut registrations = Vec::new();
+            if let Some(memory) = &local_memory {
+                registrations.push(engine.register(memory, Access::Local).await?);
+            }
+            let mut segment = None;
+            if let Some(memory) = &segment_memory {
+                registrations.push(engine.register(memory, Access::Remote).await?);
+                let mounted = Segment {
+                    id: SegmentId(env.rng(), env.rng()),
+                    name: name.name.to_string().into(),
+                    base: memory.address(),
+                    size: memory.len() as u64,
+                    te_endpoint: engine.endpoint().into(),
+                    protocol: config.engine.protocol.to_string().into(),
+                    host_id: "".into(),
+                };
+                let answer = client.master().mount_segment(mounted.clone(), client.id()).await;
+                refused("MountSegment", answer.map_err(StoreError::from)?)?;
+                segment = Some(mounted);
+            }
+            Ok::<_, NodeError>((client, registrations, segment))
+        };
+        let (client, registrations, segment) = match started.await {
+            Ok(started) => started,
+            Err(error) => {
+                stop_engine(&engine).await;
+                return Err(error);
+            }
+        };
+        let pulse = Pulse::default();
+        let heartbeat = segment.clone().map(|s| tokio::spawn(heartbeat::run(client.clone(), vec![s], pulse.clone())));
+        Ok(Node { client, name, segment, registrations, pulse, heartbeat })
+    }
+
+    /// A client of the same store over the same engine.
+    pub fn client(&self) -> &StoreClient<E> {
+        &self.client
+    }
+
+    /// The name by which the master lists it.
+    pub fn name(&self) -> &HostPort {
+        &self.name.name
+    }
+
+    /// What it lends, if anything.
+    pub fn segment(&self) -> Option<&Segment> {
+        self.segment.as_ref()
+    }
+
+    /// Its objects and figures, for [`crate::engine::store::rest`].
+    pub fn store(&self) -> NodeStore<E> {
+        NodeStore {
+            client: self.client.clone(),
+            pulse: self.heartbeat.is_some().then(|| self.pulse.clone()),
+            segment_bytes: self.segment.as_ref().map_or(0, |segment| segment.size),
+        }
+    }
+
+    /// Whether its heartbeats are answered.
+    pub fn pulse(&self) -> Pulse {
+        self.pulse.clone()
+    }
+
+    /// Take the segment back from the master, then stop. Objects on it are lost.
+    pub async fn stop(self) {
+        if let Some(heartbeat) = &self.heartbeat {
+            heartbeat.abort();
+        }
+        let env = &self.client.inner.env;
+        if let Some(segment) = &self.segment {
+            let unmount = self.client.master().unmount_segment(segment.id, self.client.id());
+            match deadline(env, UNMOUNT, unmount).await {
+                Ok(Ok(Ok(()))) => tracing::info!(segment = %segment.name, "segment unmounted"),
+                Ok(Ok(Err(code))) => tracing::warn!(%code, "the master would not unmount the segment"),
+                Ok(Err(error)) => tracing::warn!(%error, "the segment could not be unmounted; the master will notice"),
+                Err(late) => tracing::warn!(%late, "the segment could not be unmounted; the master will notice"),
+            }
+        }
+        for registration in self.registrations {
+            if let Err(error) = self.client.engine().deregister(registration).await {
+                tracing::debug!(%error, "memory could not be taken out of the segment's record");
+            }
+        }
+        stop_engine(self.client.engine()).await;
+    }
+}
+
+async fn stop_engine(engine: &TransferEngine) {
+    if let Err(error) = engine.shutdown().await {
+        tracing::warn!(%error, "the transfer engine's records could not be removed");
+    }
+}
+
+/// Memory of that many bytes, or none for 0.
+fn take(
+    size: ByteSize,
+    from: impl FnOnce(u64) -> Result<Memory, MemoryError>,
+) -> Result<Option<Arc<Memory>>, MemoryError> {
+    (size.0 > 0).then(|| from(size.0).map(Arc::new)).transpose()
+}
+
+/// A loopback name works only where everybody is on this host.
+fn check_reachable(config: &NodeConfig, name: &NodeName) -> Result<(), NodeError> {
+    let far_master = !config.client.master.is_loopback();
+    if config.engine.metadata == MetadataUri::P2p && name.name.is_loopback() && far_master {
+        return Err(NodeError::LoopbackName { name: name.name.to_string(), master: config.client.master.clone() });
+    }
+    Ok(())
+}
+
+/// Connect to the master, waiting for one that is not there yet for as long as the configuration says.
+async fn find_master<E: Env>(
+    config: &NodeConfig,
+    env: &E,
+    engine: &TransferEngine,
+    name: &NodeName,
+) -> Result<StoreClient<E>, StoreError> {
+    let give_up: Mono = env.now() + config.max_wait;
+    let own_name = name.name.to_string();
+    let mut told = false;
+    loop {
+        let tried = StoreClient::connect(config.client.clone(), env.clone(), engine.clone(), Some(&own_name)).await;
+        match tried {
+            Err(error) if heartbeat::is_worth_waiting(&error) && env.now() + RETRY < give_up => {
+                if !told {
+                    tracing::warn!(%error, max_wait = ?config.max_wait, "the master does not answer yet; waiting for it");
+                    told = true;
+                }
+                env.sleep(RETRY).await;
+            }
+            tried => return tried,
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Which copy of an object to read. Pure.
+
+use crate::engine::wire::types::{BufferDescriptor, Place, ReplicaDescriptor, ReplicaStatus};
+
+/// The readable memory replicas, best first: those of this process (a copy in memory), then the others, begun at a place that
+/// depends on `salt`, so that many readers of one object do not all ask the same node.
+pub fn reading_order<'a>(
+    replicas: &'a [ReplicaDescriptor],
+    own_endpoints: &[&str],
+    salt: u64,
+) -> Vec<&'a BufferDescriptor> {
+    let readable = |replica: &'a ReplicaDescriptor| match &replica.place {
+        Place::Memory(buffer) if replica.status == ReplicaStatus::COMPLETE => Some(buffer),
+        _ => None,
+    };
+    let is_own =
+        |buffer: &BufferDescriptor| own_endpoints.iter().any(|own| own.as_bytes() == &buffer.transport_endpoint.0[..]);
+    let (mut order, mut far): (Vec<_>, Vec<_>) =
+        replicas.iter().filter_map(readable).partition(|buffer| is_own(buffer));
+    if !far.is_empty() {
+        let start = usize::try_from(salt % far.len() as u64).expect("a remainder below a length");
+        far.rotate_left(start);
+    }
+    order.append(&mut far);
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::wire::types::DiskDescriptor;
+
+    fn replica(endpoint: &str, status: ReplicaStatus) -> ReplicaDescriptor {
+        let place = Place::Memory(BufferDescriptor {
+            size: 1,
+            buffer_address: 0,
+            protocol: "tcp".into(),
+            transport_endpoint: endpoint.into(),
+        });
+        ReplicaDescriptor { id: 1, place, status }
+    }
+
+    fn order(replicas: &[ReplicaDescriptor], salt: u64) -> Vec<String> {
+        let order = reading_order(replicas, &["here:1", "here"], salt);
+        order.iter().map(|b| b.transport_endpoint.to_string()).collect()
+    }
+
+    #[test]
+    fn the_own_copy_comes_first_and_the_others_take_turns() {
+        let complete = ReplicaStatus::COMPLETE;
+        let replicas = [replica("a:1", complete), replica("b:1", complete), replica("here:1", complete)];
+        assert_eq!(order(&replicas, 0), ["here:1", "a:1", "b:1"]);
+        assert_eq!(order(&replicas, 1), ["here:1", "b:1", "a:1"]);
+    }
+
+    #[test]
+    fn what_is_being_written_or_on_disk_is_not_read() {
+        let disk = Place::Disk(DiskDescriptor { file_path: "f".into(), object_size: 1 });
+        let replicas = [
+            replica("a:1", ReplicaStatus::PROCESSING),
+            ReplicaDescriptor { id: 2, place: disk, status: ReplicaStatus::COMPLETE },
+        ];
+        assert_eq!(order(&replicas, 5), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,208 @@
+//! Client and nodes against a master, all in this process over loopback sockets.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mcctl::engine::base::{ByteSize, ErrorCode, HostPort, ObjectKey};
+use mcctl::engine::env::{Env, RealEnv};
+use mcctl::engine::master::{MasterConfig, MasterServer};
+use mcctl::engine::metadata::MetadataUri;
+use mcctl::engine::rpc::Timeouts;
+use mcctl::engine::store::{ClientConfig, Node, NodeConfig, NodeError, PutOutcome, StoreError, name};
+use mcctl::engine::sys::memory::Memory;
+use mcctl::engine::sys::pages::MemoryPolicy;
+use mcctl::engine::transfer::{Protocol, TransferConfig, TransferSettings};
+use mcctl::engine::wire::types::ReplicateConfig;
+
+const MIB: usize = 1 << 20;
+
+async fn master(port: u16) -> MasterServer<RealEnv> {
+    MasterServer::start(MasterConfig::new(HostPort::new("127.0.0.1", port)), RealEnv::new()).await.unwrap()
+}
+
+fn config(master: u16, segment_mib: u64) -> NodeConfig {
+    let timeouts = Timeouts { connect: Duration::from_secs(2), call: Duration::from_secs(5) };
+    NodeConfig {
+        local_hostname: "127.0.0.1".to_owned(),
+        name_ports: name::PORTS,
+        segment_bytes: ByteSize(segment_mib * ByteSize::MIB),
+        local_buffer_bytes: ByteSize(0),
+        memory: MemoryPolicy::default(),
+        engine: TransferConfig {
+            local_server_name: String::new(),
+            metadata: MetadataUri::P2p,
+            protocol: Protocol::Tcp,
+            announce_host: None,
+            settings: TransferSettings::default(),
+        },
+        client: ClientConfig { timeouts, ..ClientConfig::new(HostPort::new("127.0.0.1", master)) },
+        max_wait: Duration::from_secs(5),
+    }
+}
+
+async fn node(master: u16, segment_mib: u64) -> Node<RealEnv> {
+    Node::start(config(master, segment_mib), RealEnv::new()).await.unwrap()
+}
+
+fn key(text: &str) -> ObjectKey {
+    ObjectKey::from(text)
+}
+
+fn bytes(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|i| ((i * 131) ^ (i >> 8) ^ seed) as u8).collect()
+}
+
+fn slice(value: Vec<u8>) -> mcctl::engine::sys::memory::Slice {
+    Arc::new(Memory::from_vec(value)).whole()
+}
+
+/// Ask until the answer is as wanted; ten seconds at most.
+async fn until(what: &str, mut wanted: impl AsyncFnMut() -> bool) {
+    let env = RealEnv::new();
+    for _ in 0..200 {
+        if wanted().await {
+            return;
+        }
+        env.sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{what}: not within ten seconds");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_put_is_read_back_by_another_client_from_nodes_that_neither_is() {
+    let master = master(0).await;
+    let nodes = [node(master.rpc_port(), 96).await, node(master.rpc_port(), 96).await];
+    let writer = node(master.rpc_port(), 0).await;
+    let reader = node(master.rpc_port(), 0).await;
+    let config = ReplicateConfig::default();
+    for (index, len) in [1, 4096, 4097, MIB, 64 * MIB].into_iter().enumerate() {
+        let key = key(&format!("object-{len}"));
+        let value = bytes(len, index);
+        let put = writer.client().put(&key, slice(value.clone()), &config).await.unwrap();
+        assert_eq!(put, PutOutcome::Stored { replicas: 1 });
+        assert!(reader.client().exists(&key).await.unwrap());
+        assert_eq!(reader.client().stat(&key).await.unwrap().size, len as u64);
+        assert!(reader.client().get(&key).await.unwrap() == value, "{len} bytes differ");
+        reader.client().remove(&key, true).await.unwrap();
+        let gone = reader.client().get(&key).await.expect_err("removed");
+        assert!(gone.is_not_found(), "{gone}");
+    }
+    let served: u64 = nodes.iter().map(|n| n.client().engine().counters().served.read_bytes).sum();
+    assert!(served >= 65 * MIB as u64, "the bytes came from the nodes: {served}");
+    for node in nodes.into_iter().chain([writer, reader]) {
+        node.stop().await;
+    }
+    assert_eq!(segments(&master), 0);
+    master.stop().await;
+}
+
+fn segments(master: &MasterServer<RealEnv>) -> usize {
+    use mcctl::engine::master::view::AdminView;
+    let mut count = 0;
+    let _ = master.handle().segments(0, 1000, &mut |_| count += 1);
+    count
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_goes_to_several_nodes_and_each_object_has_its_own_outcome() {
+    let master = master(0).await;
+    let _nodes =
+        [node(master.rpc_port(), 64).await, node(master.rpc_port(), 64).await, node(master.rpc_port(), 64).await];
+    let client = node(master.rpc_port(), 0).await;
+    let objects: Vec<_> = (0..128).map(|i| (key(&format!("k{i}")), slice(bytes(100_000 + i, i)))).collect();
+    let config = ReplicateConfig { replica_num: 2, ..ReplicateConfig::default() };
+    let puts = client.client().batch_put(&objects, &config).await.unwrap();
+    assert!(puts.iter().all(|put| matches!(put, Ok(PutOutcome::Stored { replicas: 2 }))), "{puts:?}");
+    let again = client.client().put(&objects[0].0, slice(vec![1]), &config).await.unwrap();
+    assert_eq!(again, PutOutcome::AlreadyExists);
+    let memory = Arc::new(Memory::from_vec(vec![0; 128 * 101_000]));
+    let mut wanted: Vec<_> =
+        (0..128).map(|i| (key(&format!("k{i}")), memory.slice(i * 101_000, 101_000).unwrap())).collect();
+    wanted.push((key("absent"), slice(vec![0; 8])));
+    wanted.push((key("k5"), slice(vec![0; 8])));
+    let mut got = client.client().batch_get_into(&wanted).await.unwrap();
+    assert!(matches!(got.pop(), Some(Err(StoreError::TooSmall { room: 8, .. }))));
+    assert_eq!(got.pop().unwrap().expect_err("absent").code(), ErrorCode::OBJECT_NOT_FOUND);
+    for (i, len) in got.into_iter().enumerate() {
+        let len = len.unwrap();
+        assert_eq!(wanted[i].1.part(0, len).unwrap().to_vec(), bytes(100_000 + i, i));
+    }
+    assert_eq!(client.client().remove_by_regex("^k1", true).await.unwrap(), 39);
+    assert_eq!(client.client().remove_all(true).await.unwrap(), 89);
+    let empty = client.client().put(&key("empty"), slice(Vec::new()), &config).await.expect_err("no bytes");
+    assert_eq!(empty.code(), ErrorCode::INVALID_PARAMS);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_that_came_after_the_lease_are_not_given_out() {
+    let mut config = MasterConfig::new(HostPort::new("127.0.0.1", 0));
+    config.policy.lease_ttl = Duration::ZERO;
+    let master = MasterServer::start(config, RealEnv::new()).await.unwrap();
+    let node = node(master.rpc_port(), 32).await;
+    node.client().put(&key("k"), slice(vec![1; 100]), &ReplicateConfig::default()).await.unwrap();
+    assert_eq!(node.client().get(&key("k")).await.expect_err("too late").code(), ErrorCode::LEASE_EXPIRED);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upsert_replaces_the_object_with_one_of_any_size() {
+    let master = master(0).await;
+    let node = node(master.rpc_port(), 32).await;
+    let config = ReplicateConfig::default();
+    for (seed, len) in [1000, 1000, 3000, 10].into_iter().enumerate() {
+        let value = bytes(len, seed);
+        node.client().upsert(&key("k"), slice(value.clone()), &config).await.unwrap();
+        assert_eq!(node.client().get(&key("k")).await.unwrap(), value);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_goes_on_with_the_other_replica_when_a_node_is_gone() {
+    let master = master(0).await;
+    let first = node(master.rpc_port(), 32).await;
+    let second = node(master.rpc_port(), 32).await;
+    let client = node(master.rpc_port(), 0).await;
+    let config = ReplicateConfig { replica_num: 2, ..ReplicateConfig::default() };
+    client.client().put(&key("k"), slice(bytes(50_000, 3)), &config).await.unwrap();
+    // The engine goes without a word to the master, as after a kill.
+    first.client().engine().shutdown().await.unwrap();
+    for _ in 0..8 {
+        assert_eq!(client.client().get(&key("k")).await.unwrap(), bytes(50_000, 3));
+    }
+    drop(second);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_mount_again_by_themselves_when_the_master_was_restarted() {
+    let first = master(0).await;
+    let port = first.rpc_port();
+    let node = node(port, 32).await;
+    let config = ReplicateConfig::default();
+    node.client().put(&key("before"), slice(vec![1; 100]), &config).await.unwrap();
+    first.stop().await;
+    let second = master(port).await;
+    until("the segment is mounted again", async || segments(&second) == 1).await;
+    assert!(node.client().get(&key("before")).await.expect_err("the new master knows no objects").is_not_found());
+    node.client().put(&key("after"), slice(vec![2; 100]), &config).await.unwrap();
+    assert_eq!(node.client().get(&key("after")).await.unwrap(), vec![2; 100]);
+    until("the pulse is back", async || node.pulse().is_healthy()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_without_a_master_gives_up_in_its_own_time_and_names_it() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut config = config(free, 16);
+    config.max_wait = Duration::from_millis(600);
+    let env = RealEnv::new();
+    let before = env.now();
+    let error = Node::start(config, env.clone()).await.err().expect("nobody is there");
+    assert!(env.now().since(before) < Duration::from_secs(5));
+    assert!(error.to_string().contains(&format!("127.0.0.1:{free}")), "{error}");
+}
+
+#[tokio::test]
+async fn a_loopback_name_is_refused_where_the_master_is_elsewhere() {
+    let mut config = config(1, 16);
+    config.client.master = HostPort::new("192.0.2.1", 50051);
+    let error = Node::start(config, RealEnv::new()).await.err().expect("refused");
+    assert!(matches!(error, NodeError::LoopbackName { .. }), "{error}");
+}
