@@ -35,28 +35,26 @@ def config(c):
     return r
 
 
-def run(c):
-    key = c.get("key")
-    match c["do"]:
-        case "put":
-            return {"rc": store.put(key, payload(c["seed"], c["size"]), config(c))}
-        case "upsert":
-            return {"rc": store.upsert(key, payload(c["seed"], c["size"]), config(c))}
-        case "get":
-            found = store.get(key)
-            return {"size": len(found), "same": found == payload(c["seed"], c["size"])}
-        case "exist":
-            return {"rc": store.is_exist(key)}
-        case "remove":
-            return {"rc": store.remove(key, c.get("force", False))}
-        case "remove_all":
-            return {"rc": store.remove_all(c.get("force", False))}
-        case "replicas":
-            d = [r.get_memory_descriptor().buffer_descriptor for r in store.get_replica_desc(key)]
-            return {"endpoints": [x.transport_endpoint for x in d], "addresses": [x.buffer_address for x in d], "sizes": [x.size for x in d]}
-        case "close":
-            return {"rc": store.close()}
-    raise ValueError(c["do"])
+def replicas(c):
+    d = [r.get_memory_descriptor().buffer_descriptor for r in store.get_replica_desc(c["key"])]
+    return {"endpoints": [x.transport_endpoint for x in d], "addresses": [x.buffer_address for x in d], "sizes": [x.size for x in d]}
+
+
+def get(c):
+    found = store.get(c["key"])
+    return {"size": len(found), "same": found == payload(c["seed"], c["size"])}
+
+
+DO = {
+    "put": lambda c: {"rc": store.put(c["key"], payload(c["seed"], c["size"]), config(c))},
+    "upsert": lambda c: {"rc": store.upsert(c["key"], payload(c["seed"], c["size"]), config(c))},
+    "get": get,
+    "exist": lambda c: {"rc": store.is_exist(c["key"])},
+    "remove": lambda c: {"rc": store.remove(c["key"], c.get("force", False))},
+    "remove_all": lambda c: {"rc": store.remove_all(c.get("force", False))},
+    "replicas": replicas,
+    "close": lambda c: {"rc": store.close()},
+}
 
 
 def main():
@@ -71,7 +69,7 @@ def main():
                 say(put=i, rc=store.put(f"{c['prefix']}{i}", value))
                 i += 1
         t = time.monotonic()
-        say(**run(c), ms=(time.monotonic() - t) * 1e3)
+        say(**DO[c["do"]](c), ms=(time.monotonic() - t) * 1e3)
         if c["do"] == "close":
             break
     sys.stdout.flush()
