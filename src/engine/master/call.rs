@@ -11,7 +11,7 @@ use crate::engine::master::code::Refusal;
 use crate::engine::master::effect::Effects;
 use crate::engine::master::metrics::{BatchCount, Counters};
 use crate::engine::master::pattern::Pattern;
-use crate::engine::master::put::Wish;
+use crate::engine::master::put::{Wish, check_put};
 use crate::engine::master::state::MasterState;
 use crate::engine::wire::types::{
     CopyStartResponse, GetReplicaListResponse, GetStorageConfigResponse, MoveStartResponse, NofSegment,
@@ -98,10 +98,19 @@ impl<H: Hold> Call<H> {
         start: Start,
     ) -> Vec<Expected<Vec<ReplicaDescriptor>>> {
         let wish = self.0.hold(|state, _, _| Wish::of(config, keys.len(), state.policy()));
-        let wish = if keys.len() == lengths.len() { wish } else { Err(Refusal::BadArguments) };
+        // A batch that does not fit itself is refused before anything else that is wrong with it.
+        let groups = config.group_ids.as_ref().map_or(keys.len(), Vec::len);
+        let fits = keys.len() == lengths.len() && keys.len() == groups;
+        let wish = if fits { wish } else { Err(Refusal::BadArguments) };
         let mut wish = match wish {
             Ok(wish) => wish,
-            Err(refusal) => return self.batch(keys, tally, |_, _, _, _| Err(refusal)),
+            Err(refusal) => {
+                return self.batch(keys, tally, |_, _, key, nth| {
+                    // no length may be there for this key, and then the refusal is that already
+                    lengths.get(nth).map_or(Ok(()), |length| check_put(key.0, *length))?;
+                    Err(refusal)
+                });
+            }
         };
         self.batch(keys, tally, |state, now, key, nth| {
             let answer = start(state, now, client, key.0, lengths[nth], &wish, nth);
@@ -126,7 +135,7 @@ impl<H: Hold> Call<H> {
         start: Start,
     ) -> Expected<Vec<ReplicaDescriptor>> {
         self.0.hold(|state, now, _| {
-            let wish = Wish::of(config, 1, state.policy());
+            let wish = check_put(key.0, length).and_then(|()| Wish::of(config, 1, state.policy()));
             let answer = wish.and_then(|wish| start(state, now, client, key.0, length, &wish, 0));
             state.counters.put_start.add(answer.is_ok());
             answer.map_err(Refusal::code)

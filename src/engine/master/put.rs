@@ -35,13 +35,16 @@ impl<'a> Wish<'a> {
     pub fn of(config: &'a ReplicateConfig, keys: usize, policy: &Policy) -> Result<Wish<'a>, Refusal> {
         let bad = config.replica_num == 0 && config.nof_replica_num == 0 && config.dfs_replica_num == 0
             || config.dfs_replica_num > 1
-            || config.dfs_replica_num > 0 && config.replica_num == 0
-            || config.nof_replica_num > 0;
+            || config.dfs_replica_num > 0 && config.replica_num == 0;
         if bad {
             return Err(Refusal::BadArguments);
         }
+        // In upstream's order, which the answer shows when several things are wrong at once.
         if config.dfs_replica_num > 0 {
             return Err(Refusal::NoSuchTier);
+        }
+        if config.nof_replica_num > 0 {
+            return Err(Refusal::BadArguments);
         }
         let pin = match (config.soft_pin_action, config.soft_pin_ttl_ms) {
             (SoftPinAction::PRESERVE, None) => PendingPin::Keep,
@@ -298,7 +301,7 @@ struct Heritage<'a> {
     hard_pin: bool,
 }
 
-fn check_put(key: &[u8], bytes: u64) -> Result<(), Refusal> {
+pub(crate) fn check_put(key: &[u8], bytes: u64) -> Result<(), Refusal> {
     if key.is_empty() || key.len() > KEY_BYTES_MAX || bytes == 0 {
         return Err(Refusal::BadArguments);
     }

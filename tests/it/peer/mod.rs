@@ -14,6 +14,7 @@ pub mod process;
 pub mod wheel;
 
 mod client;
+mod differential;
 mod faults;
 mod hostile;
 mod metadata;

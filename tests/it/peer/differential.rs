@@ -1,0 +1,328 @@
+//! Our master beside the real one: the same calls, drawn at random, must have the same answers.
+//!
+//! What may differ is left out of the comparison: addresses, replica ids, and on which of several segments a replica lies.
+//! Time plays no part: leases are either endless or of no length, and nothing is evicted. The same drawing also tells how much of
+//! a pool objects of mixed sizes fill before the first refusal.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use mcctl::engine::base::{ClientId, ErrorCode, HostPort, SegmentId, TaskId};
+use mcctl::engine::env::RealEnv;
+use mcctl::engine::rpc::{CallError, RpcClient, Timeouts};
+use mcctl::engine::wire::types::{ObjectMeta, ReplicaType, ReplicateConfig, Segment, SoftPinAction};
+use mcctl::engine::wire::{MasterCalls, Text};
+
+use super::cluster::{Make, Master};
+use super::payload::payload;
+
+type Calls = MasterCalls<RpcClient<RealEnv>>;
+const DAY_MS: u64 = 86_400_000;
+
+fn calls(master: &Master) -> Calls {
+    let timeouts = Timeouts { connect: Duration::from_secs(5), call: Duration::from_secs(30) };
+    MasterCalls(RpcClient::new(RealEnv::new(), HostPort::new("127.0.0.1", master.rpc), timeouts))
+}
+
+fn client(n: u64) -> ClientId {
+    ClientId(1000 + n, 7)
+}
+
+fn segment(n: u64, size: u64) -> Segment {
+    let name = format!("127.0.0.{}:2000{n}", n + 2);
+    Segment {
+        id: SegmentId(50 + n, 9),
+        name: name.clone().into(),
+        base: 0x7f00_0000_0000 + n * (1 << 40),
+        size,
+        te_endpoint: name.into(),
+        protocol: "tcp".into(),
+        host_id: "".into(),
+    }
+}
+
+/// Numbers drawn one after the other.
+struct Dice(Vec<u8>, usize);
+
+impl Dice {
+    fn new(seed: u64) -> Self {
+        Self(payload(seed.wrapping_mul(1 << 32), 1 << 20), 0)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        let at = self.1;
+        self.1 = (at + 8) % (self.0.len() - 8);
+        u64::from_le_bytes(self.0[at..at + 8].try_into().unwrap()) % n
+    }
+
+    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len() as u64) as usize]
+    }
+}
+
+/// Replaces what differs by nature: the values behind these names.
+fn comparable(mut text: String, one_segment: bool) -> String {
+    for name in ["buffer_address: ", " id: ", "{ id: "] {
+        text = mask(&text, name, |c| c.is_ascii_digit());
+    }
+    if !one_segment {
+        text = mask(&text, "transport_endpoint: \"", |c| c != '"');
+    }
+    text
+}
+
+fn mask(text: &str, name: &str, part: impl Fn(char) -> bool) -> String {
+    let mut pieces = text.split(name);
+    let mut out = pieces.next().unwrap().to_owned();
+    for piece in pieces {
+        out.push_str(name);
+        out.push('*');
+        out.push_str(piece.trim_start_matches(&part));
+    }
+    out
+}
+
+fn config(dice: &mut Dice) -> ReplicateConfig {
+    let mut c = ReplicateConfig { replica_num: dice.of(&[1, 1, 1, 1, 2, 2, 3, 0]), ..ReplicateConfig::default() };
+    c.with_hard_pin = dice.below(6) == 0;
+    if dice.below(4) == 0 {
+        c.soft_pin_action = dice.of(&[SoftPinAction::ENABLE, SoftPinAction::DISABLE, SoftPinAction::PRESERVE]);
+        c.soft_pin_ttl_ms = dice.of(&[None, None, Some(60_000), Some(2 * DAY_MS)]);
+    }
+    if dice.below(8) == 0 {
+        c.nof_replica_num = dice.of(&[0, 1]);
+        c.prefer_alloc_in_same_node = true;
+    }
+    if dice.below(12) == 0 {
+        c.group_ids = Some(vec!["group".into(); dice.below(3) as usize]);
+    }
+    if dice.below(12) == 0 {
+        c.dfs_replica_num = dice.of(&[1, 2]);
+    }
+    c
+}
+
+/// One call of each kind, drawn; its name with its arguments, and both answers.
+struct Pair {
+    ours: Calls,
+    real: Calls,
+    one_segment: bool,
+}
+
+macro_rules! both {
+    ($pair:expr, $text:expr, $call:ident($($arg:expr),*)) => {{
+        let (a, b) = ($pair.ours.$call($($arg.clone()),*).await, $pair.real.$call($($arg.clone()),*).await);
+        ($text, $pair.shown(a), $pair.shown(b))
+    }};
+}
+
+impl Pair {
+    fn shown<T: Debug>(&self, answer: Result<T, CallError>) -> String {
+        match answer {
+            Ok(value) => comparable(format!("{value:?}"), self.one_segment),
+            Err(error) => format!("no answer: {error}"),
+        }
+    }
+
+    async fn step(&self, dice: &mut Dice) -> (String, String, String) {
+        let name = |n: u64| format!("key/{n}");
+        let key_text = name(dice.below(10));
+        let key = Text::from(key_text.as_str());
+        let who = client(dice.below(3));
+        let tenant = Text::from(dice.of(&["default", "default", "", "other"]));
+        let size = dice.of(&[1, 100, 100, 4096, 4096, 65_537, 1 << 20, 0]);
+        let kind =
+            dice.of(&[ReplicaType::ALL, ReplicaType::ALL, ReplicaType::ALL, ReplicaType::MEMORY, ReplicaType::DISK]);
+        let force = dice.below(2) == 0;
+        let checksum = dice.of(&[None, Some(0x1234_5678_9abc_def0)]);
+        let object = ObjectMeta { key, object_checksum: checksum };
+        let names: Vec<String> = (0..dice.below(5)).map(|_| name(dice.below(12))).collect();
+        let keys: Vec<Text<'_>> = names.iter().map(|n| Text::from(n.as_str())).collect();
+        let objects: Vec<ObjectMeta<'_>> =
+            keys.iter().map(|k| ObjectMeta { key: *k, object_checksum: checksum }).collect();
+        let mut sizes: Vec<u64> = keys.iter().map(|_| size).collect();
+        if dice.below(10) == 0 {
+            sizes.push(5);
+        }
+        let c = config(dice);
+        let pattern = dice.of(&["key/1", "^key", "[0-4]$", "((", "nothing", "key/(2|3)", "KEY"]);
+        let re = Text::from(pattern);
+        match dice.below(48) {
+            0..8 => {
+                both!(self, format!("PutStart({key_text}, {size}, {who}, {c:?})"), put_start(who, key, size, c, tenant))
+            }
+            8..16 => both!(self, format!("PutEnd({key_text}, {who}, {kind:?})"), put_end(who, object, kind, tenant)),
+            16..18 => {
+                both!(self, format!("PutRevoke({key_text}, {who}, {kind:?})"), put_revoke(who, key, kind, tenant))
+            }
+            18..20 => both!(self, format!("ExistKey({key_text})"), exist_key(key, tenant)),
+            20..22 => both!(self, format!("GetReplicaList({key_text})"), get_replica_list(key, tenant)),
+            22..26 => both!(self, format!("Remove({key_text}, {force})"), remove(key, force, tenant)),
+            26..29 => both!(
+                self,
+                format!("UpsertStart({key_text}, {size}, {who}, {c:?})"),
+                upsert_start(who, key, size, c, tenant)
+            ),
+            29..31 => {
+                both!(self, format!("UpsertEnd({key_text}, {who}, {kind:?})"), upsert_end(who, object, kind, tenant))
+            }
+            31 => {
+                both!(self, format!("UpsertRevoke({key_text}, {who}, {kind:?})"), upsert_revoke(who, key, kind, tenant))
+            }
+            32 => both!(self, format!("BatchExistKey({names:?})"), batch_exist_key(keys, tenant)),
+            33 => both!(self, format!("BatchGetReplicaList({names:?})"), batch_get_replica_list(keys, tenant)),
+            34 | 35 => both!(
+                self,
+                format!("BatchPutStart({names:?}, {sizes:?}, {who}, {c:?})"),
+                batch_put_start(who, keys, sizes, c, tenant)
+            ),
+            36 | 37 => both!(
+                self,
+                format!("BatchPutEnd({names:?}, {who}, {kind:?})"),
+                batch_put_end(who, objects, kind, tenant)
+            ),
+            38 => both!(
+                self,
+                format!("BatchPutRevoke({names:?}, {who}, {kind:?})"),
+                batch_put_revoke(who, keys, kind, tenant)
+            ),
+            39 => both!(
+                self,
+                format!("BatchUpsertStart({names:?}, {sizes:?}, {who}, {c:?})"),
+                batch_upsert_start(who, keys, sizes, c, tenant)
+            ),
+            40 => both!(self, format!("BatchUpsertEnd({names:?}, {who})"), batch_upsert_end(who, objects, tenant)),
+            41 => both!(self, format!("BatchUpsertRevoke({names:?}, {who})"), batch_upsert_revoke(who, keys, tenant)),
+            42 => both!(self, format!("RemoveByRegex({pattern}, {force})"), remove_by_regex(re, force, tenant)),
+            43 => both!(self, format!("BatchRemove({names:?}, {force})"), batch_remove(keys, force, tenant)),
+            44 => {
+                let sorted = |answer: Result<Result<_, ErrorCode>, CallError>| {
+                    self.shown(answer.map(|a| {
+                        a.map(|m: mcctl::engine::wire::Map<_, _>| {
+                            m.0.into_iter()
+                                .map(|(k, v)| (format!("{k:?}"), comparable(format!("{v:?}"), self.one_segment)))
+                                .collect::<BTreeMap<_, _>>()
+                        })
+                    }))
+                };
+                let (a, b) = (
+                    self.ours.get_replica_list_by_regex(re, tenant).await,
+                    self.real.get_replica_list_by_regex(re, tenant).await,
+                );
+                (format!("GetReplicaListByRegex({pattern})"), sorted(a), sorted(b))
+            }
+            45 if dice.below(4) == 0 => both!(self, format!("RemoveAll({force})"), remove_all(force, tenant)),
+            45 => both!(self, format!("Ping({who})"), ping(who)),
+            46 => {
+                let place = dice.of(&["127.0.0.2:20000", "127.0.0.3:20001", "", "nowhere"]);
+                let place = Text::from(place);
+                both!(self, format!("QuerySegmentStatus({place:?})"), query_segment_status(place))
+            }
+            _ => both!(self, "QueryTask".to_owned(), query_task(TaskId(3, 4))),
+        }
+    }
+}
+
+async fn start(lease: &str, segments: u64) -> (tempfile::TempDir, [Master; 2], Pair) {
+    let dir = tempfile::tempdir().unwrap();
+    let lease = format!("--default_kv_lease_ttl={lease}");
+    let flags = [lease.as_str(), "--client_ttl=600", "--eviction_high_watermark_ratio=1.0"];
+    let start = |make| {
+        let dir = dir.path().join(format!("{make:?}"));
+        std::fs::create_dir(&dir).unwrap();
+        Master::start(make, &dir, &flags)
+    };
+    let masters = [start(Make::Ours), start(Make::Real)];
+    let pair = Pair { ours: calls(&masters[0]), real: calls(&masters[1]), one_segment: segments == 1 };
+    for n in 0..segments {
+        let s = segment(n, 1 << 30);
+        for c in [&pair.ours, &pair.real] {
+            assert_eq!(c.mount_segment(s.clone(), client(n)).await.unwrap(), Ok(()));
+            assert_eq!(c.remount_segment(vec![s.clone()], client(n)).await.unwrap(), Ok(()));
+        }
+    }
+    (dir, masters, pair)
+}
+
+async fn alike(lease: &str, segments: u64, seed: u64, steps: usize) {
+    let (_dir, _masters, pair) = start(lease, segments).await;
+    let mut dice = Dice::new(seed);
+    let mut said: Vec<String> = Vec::new();
+    for step in 0..steps {
+        let (what, ours, real) = pair.step(&mut dice).await;
+        let shown = said[said.len().saturating_sub(30)..].join("\n");
+        assert!(ours == real, "seed {seed}, step {step}: {what}\n  ours {ours}\n  real {real}\nbefore it:\n{shown}");
+        said.push(format!("{step}: {what} -> {ours}"));
+    }
+}
+
+#[tokio::test]
+async fn with_endless_leases_both_masters_answer_alike() {
+    for seed in 1..5 {
+        alike("600000", 1, seed, 1500).await;
+    }
+}
+
+#[tokio::test]
+async fn without_leases_both_masters_answer_alike() {
+    for seed in 5..9 {
+        alike("0", 1, seed, 1500).await;
+    }
+}
+
+#[tokio::test]
+async fn over_two_segments_both_masters_answer_alike() {
+    for seed in 9..12 {
+        alike("600000", 2, seed, 1500).await;
+    }
+}
+
+/// Puts objects of these sizes until the first refusal: the share of the pool that they fill.
+async fn filled(calls: &Calls, sizes: impl Iterator<Item = u64>) -> f64 {
+    let mut total = 0;
+    for (i, size) in sizes.enumerate() {
+        let key = format!("fill/{i}");
+        let key = Text::from(key.as_str());
+        let hard = ReplicateConfig { with_hard_pin: true, ..ReplicateConfig::default() };
+        match calls.put_start(client(0), key, size, hard, "default".into()).await.unwrap() {
+            Ok(_) => total += size,
+            Err(code) => {
+                assert_eq!(code, ErrorCode(-200));
+                return total as f64 / (1u64 << 30) as f64;
+            }
+        }
+        let object = ObjectMeta { key, object_checksum: None };
+        assert_eq!(calls.put_end(client(0), object, ReplicaType::ALL, "default".into()).await.unwrap(), Ok(()));
+    }
+    panic!("never refused");
+}
+
+#[tokio::test]
+async fn objects_of_one_size_fill_the_pool() {
+    for size in [100_000u64, 65_537, 524_288, 1 << 20, 1_310_720, 2_949_120] {
+        let (_dir, _masters, pair) = start("0", 1).await;
+        let (ours, real) =
+            (filled(&pair.ours, std::iter::repeat(size)).await, filled(&pair.real, std::iter::repeat(size)).await);
+        eprintln!("{size} B: ours {:.2} %, real {:.2} %", ours * 100.0, real * 100.0);
+        assert!(ours >= 0.98, "{size} B: {ours}");
+    }
+}
+
+#[tokio::test]
+async fn objects_of_mixed_sizes_fill_at_least_as_much_as_with_the_real_allocator() {
+    for (seed, spread) in [(1, 20), (2, 20), (3, 12), (4, 8)] {
+        let (_dir, _masters, pair) = start("0", 1).await;
+        let sizes = |seed| {
+            let mut dice = Dice::new(seed);
+            // sizes over several powers of two, most of them no round number
+            std::iter::repeat_with(move || {
+                let power = 21 - dice.below(spread) / 2;
+                (1 << power) + dice.below(1 << power)
+            })
+        };
+        let (ours, real) = (filled(&pair.ours, sizes(seed)).await, filled(&pair.real, sizes(seed)).await);
+        eprintln!("mixed {seed}: ours {:.2} %, real {:.2} %", ours * 100.0, real * 100.0);
+        assert!(ours >= real - 0.001, "mixed {seed}: ours {ours}, real {real}");
+    }
+}
