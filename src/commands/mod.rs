@@ -17,6 +17,7 @@ pub mod settings;
 pub mod status;
 pub mod store;
 pub mod target;
+pub mod up;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -44,11 +45,16 @@ struct Cli {
     command: Command,
 }
 
+/// What goes wrong in a command that ends by itself is in its own error.
+const QUIET: &str = "error";
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a part of a store until a signal ends it
     #[command(subcommand)]
     Serve(ServeCommand),
+    /// A whole store in one process on this machine, checked, and what to paste to use it
+    Up(up::Args),
     /// Put, get and look at objects
     #[command(subcommand)]
     Store(store::Command),
@@ -135,16 +141,20 @@ impl Cli {
             Command::Serve(ServeCommand::Master(raw)) => Service::Master.run(&raw.args, level),
             Command::Serve(ServeCommand::Metadata(raw)) => Service::Metadata.run(&raw.args, level),
             Command::Serve(ServeCommand::Store(raw)) => Service::Store.run(&raw.args, level),
-            Command::Store(command) => {
-                logging::init(level, "warn")?;
-                command.run()
-            }
-            Command::Status(args) => {
+            Command::Up(args) => {
                 logging::init(level, "warn")?;
                 args.run()
             }
+            Command::Store(command) => {
+                logging::init(level, QUIET)?;
+                command.run()
+            }
+            Command::Status(args) => {
+                logging::init(level, QUIET)?;
+                args.run()
+            }
             Command::Bench(command) => {
-                logging::init(level, "warn")?;
+                logging::init(level, QUIET)?;
                 command.run()
             }
         }

@@ -207,7 +207,7 @@ fn render(status: &Document<'_>) -> String {
     if status.segments.is_empty() {
         text.push_str("segments  none: no node has mounted memory, so every put fails\n");
     } else {
-        text.push_str(&format!("segments  {}\n{}\n", status.segments.len(), segment_table(status.segments)));
+        text.push_str(&format!("segments  {}\n{}\n", status.segments.len(), segment_table(status.segments).trim_fmt()));
     }
     text
 }
@@ -290,8 +290,7 @@ mod tests {
             interval_ms: Some(1000),
             segments: &[segment],
         };
-        let text: String = render(&status).lines().map(|line| format!("{}\n", line.trim_end())).collect();
-        insta::assert_snapshot!(text, @r"
+        insta::assert_snapshot!(render(&status), @r"
         master    127.0.0.1:9003 leader serving
         memory    4 GiB of 16 GiB (25.0 %)
         objects   1 key (0 soft-pinned)

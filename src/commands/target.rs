@@ -11,7 +11,7 @@ use crate::engine::rpc::{CallError, RpcClient, Timeouts};
 use crate::engine::wire::MasterCalls;
 
 /// The RPC port where nobody chose another.
-const RPC_PORT: u16 = 50051;
+pub const RPC_PORT: u16 = 50051;
 /// A connection is there sooner than this or not at all.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 
@@ -79,7 +79,11 @@ impl MasterArgs {
     }
 }
 
-fn address(text: &str, origin: &str, port: u16) -> Result<HostPort, Failure> {
+/// `text`, which `origin` gave, as an address; `port` where none is written.
+///
+/// # Errors
+/// It is none, or names a master in a way that is not there yet.
+pub fn address(text: &str, origin: &str, port: u16) -> Result<HostPort, Failure> {
     if let Some((scheme, _)) = text.split_once("://").filter(|(scheme, _)| *scheme != "http") {
         return Err(Failure::usage(format!(
             "{origin}: {scheme}:// (a master found through {scheme}) is not there yet"
@@ -101,8 +105,12 @@ impl Master {
 
     /// Its RPC. Must be called on a runtime.
     pub fn calls(&self) -> MasterCalls<RpcClient<RealEnv>> {
-        let timeouts = Timeouts { connect: self.timeout.min(CONNECT_MAX), call: self.timeout };
-        MasterCalls(RpcClient::new(RealEnv::new(), self.at.clone(), timeouts))
+        MasterCalls(RpcClient::new(RealEnv::new(), self.at.clone(), self.timeouts()))
+    }
+
+    /// How long its RPC is waited for.
+    pub fn timeouts(&self) -> Timeouts {
+        Timeouts { connect: self.timeout.min(CONNECT_MAX), call: self.timeout }
     }
 
     /// What a call that has no answer means to the user.

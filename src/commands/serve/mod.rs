@@ -5,6 +5,7 @@ pub mod master;
 pub mod master_flags;
 pub mod metadata;
 pub mod metadata_flags;
+pub mod node;
 pub mod store;
 pub mod store_flags;
 

@@ -1,13 +1,21 @@
 //! `mcctl serve store`: mooncake_store_service's flags, JSON keys and environment to a store node with its REST port.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::commands::config_file::{self, CONFIG_BYTES_MAX, Typing};
-use crate::commands::error::{Failure, Outcome};
+use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::flags::{Key, Kind};
 use crate::commands::gflags::Parsed;
+use crate::commands::listen::Listen;
+use crate::commands::runtime::{self, Signals};
+use crate::commands::serve::node::{self, NodePlan, RunningNode};
 use crate::commands::serve::{settings_of, start_logging, store_flags};
 use crate::commands::settings::{Assignment, Origin, Settings, read_text};
+use crate::commands::target;
+use crate::engine::base::{ByteSize, HostPort};
+use crate::engine::sys::interface;
 
 /// Run a store node until a signal ends it.
 ///
@@ -20,7 +28,83 @@ pub fn run(parsed: &Parsed, log_level: Option<&str>) -> Outcome {
     if let Some(warning) = ignored {
         tracing::warn!("{warning}");
     }
-    Err(Failure::host("serve store is not there yet"))
+    let (plan, rest) = plan(&settings, |master| interface::address_towards(&master.host, master.port))?;
+    runtime::block_on(runtime::cpus().min(THREADS_MAX), async {
+        let mut signals = Signals::take()?;
+        let node = tokio::select! {
+            node = RunningNode::start(&plan, &rest) => node?,
+            signal = signals.next() => {
+                tracing::info!("{signal}: stopping before the node was ready");
+                return Ok(Exit::Done);
+            }
+        };
+        let lent =
+            node.node.segment().map_or_else(|| "no memory".to_owned(), |segment| ByteSize(segment.size).to_string());
+        tracing::info!(
+            "Store service started successfully on {}: lends {lent} to the master at {}",
+            node.node.name(),
+            plan.master
+        );
+        tracing::info!("REST API started on port {}: http://{}", node.rest_at().port, node.rest_at());
+        let signal = signals.next().await;
+        tracing::info!("{signal}: stopping");
+        node.stop().await;
+        Ok(Exit::Done)
+    })
+}
+
+/// Threads for REST, heartbeats and handshakes; bytes are moved by others.
+const THREADS_MAX: usize = 4;
+
+/// What `settings` mean on a host that uses `address_towards` a master.
+fn plan(
+    settings: &Settings,
+    address_towards: impl Fn(&HostPort) -> Option<IpAddr>,
+) -> Result<(NodePlan, Listen), Failure> {
+    let master_origin = settings.describe("master_server_address");
+    let master = match settings.text("master_server_address") {
+        "" => {
+            return Err(Failure::usage("no master is named")
+                .tried("--master, master_server_address in the configuration file, and MOONCAKE_MASTER")
+                .next("give --master HOST:PORT"));
+        }
+        text => target::address(text, &master_origin, target::RPC_PORT)?,
+    };
+    let metadata = node::metadata(settings.text("metadata_server"), settings.describe("metadata_server"))?;
+    check_protocol(settings)?;
+    let given = settings.text("local_hostname").trim();
+    let given = (!given.is_empty()).then(|| (given, settings.describe("local_hostname")));
+    let rest = Listen {
+        what: "the REST port",
+        at: HostPort::new(settings.text("host"), settings.whole("port")),
+        origin: settings.describe("port"),
+        host_origin: settings.describe("host"),
+    };
+    let plan = NodePlan {
+        local_hostname: node::local_hostname(given, &master, &metadata, address_towards)?,
+        master,
+        master_origin,
+        metadata,
+        segment: settings.size("global_segment_size"),
+        segment_origin: settings.describe("global_segment_size"),
+        local_buffer: settings.size("local_buffer_size"),
+        local_buffer_origin: settings.describe("local_buffer_size"),
+        announce_host: None,
+        max_wait: Duration::from_secs_f64(settings.number("max_wait_time")),
+    };
+    Ok((plan, rest))
+}
+
+fn check_protocol(settings: &Settings) -> Result<(), Failure> {
+    match settings.text("protocol").trim().to_ascii_lowercase().as_str() {
+        "tcp" => Ok(()),
+        "rdma" => Err(Failure::usage("protocol rdma is not there yet, and is not replaced by tcp")
+            .found(settings.describe("protocol"))
+            .next("give --protocol tcp")),
+        other => Err(Failure::usage(format!("'{other}' is no protocol that this release speaks"))
+            .found(settings.describe("protocol"))
+            .next("give --protocol tcp")),
+    }
 }
 
 /// Flags and -D over a file or, when there is none, the environment, over defaults. The file and the environment are never mixed,
@@ -133,5 +217,49 @@ mod tests {
     fn an_ill_typed_variable_is_named() {
         let error = settle(&[], &[("MOONCAKE_GLOBAL_SEGMENT_SIZE", "lots")]).expect_err("no size");
         assert!(error.what.starts_with("MOONCAKE_GLOBAL_SEGMENT_SIZE is 'lots', but a size"));
+    }
+
+    fn planned(args: &[&str]) -> Result<NodePlan, Failure> {
+        settle(args, &[])
+            .and_then(|(settings, _)| plan(&settings, |_| Some(IpAddr::from([10, 0, 0, 7]))))
+            .map(|(plan, _)| plan)
+    }
+
+    fn name(args: &[&str]) -> Result<String, String> {
+        planned(args).map(|plan| plan.local_hostname).map_err(|failure| failure.what)
+    }
+
+    #[test]
+    fn a_node_without_a_name_takes_one_that_its_master_can_reach() {
+        assert_eq!(name(&["--master=127.0.0.1:50051"]), Ok("localhost".to_owned()));
+        assert_eq!(name(&["--master=10.0.0.1:50051"]), Ok("10.0.0.7".to_owned()));
+        assert_eq!(name(&["--master=10.0.0.1:50051", "--local-hostname=node-7"]), Ok("node-7".to_owned()));
+    }
+
+    #[test]
+    fn a_name_that_other_hosts_cannot_call_is_refused() {
+        let refused = |name: &str| Err(format!("other hosts cannot reach this node as '{name}'"));
+        assert_eq!(name(&["--master=10.0.0.1:1", "--local-hostname=localhost"]), refused("localhost"));
+        assert_eq!(name(&["--master=10.0.0.1:1", "--local-hostname=127.0.0.1:7"]), refused("127.0.0.1:7"));
+        assert_eq!(name(&["--master=10.0.0.1:1", "--local-hostname=0.0.0.0"]), refused("0.0.0.0"));
+        // With an HTTP metadata service the name is only a key.
+        let http = "--metadata-server=http://10.0.0.1:8080/metadata";
+        assert_eq!(name(&["--master=10.0.0.1:1", "--local-hostname=localhost", http]), Ok("localhost".to_owned()));
+    }
+
+    #[test]
+    fn what_a_node_cannot_do_without_or_with_is_refused() {
+        for (args, what) in [
+            (&[][..], "no master is named"),
+            (
+                &["--master=etcd://h:1"],
+                "--master-server-address etcd://h:1 (command line): etcd:// (a master found through etcd) is not there yet",
+            ),
+            (&["--master=m", "--protocol=rdma"], "protocol rdma is not there yet, and is not replaced by tcp"),
+            (&["--master=m", "--protocol=quic"], "'quic' is no protocol that this release speaks"),
+            (&["--master=m", "--metadata-server=etcd://h:1"], "the metadata service cannot be used"),
+        ] {
+            assert_eq!(planned(args).expect_err(what).what, what);
+        }
     }
 }

@@ -36,7 +36,7 @@ const STORE: &[Flag] = &[
         "local_buffer_size",
         Kind::Size,
         "1gb",
-        "Memory for the REST port's puts and gets; 0: the REST port only answers questions",
+        "Memory for this node's own puts and gets; 0 takes some when it is needed",
     )
     .env("MOONCAKE_LOCAL_BUFFER_SIZE"),
     flag("protocol", Kind::Text, "tcp", "Transport: tcp").env("MOONCAKE_PROTOCOL"),

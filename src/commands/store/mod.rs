@@ -2,7 +2,10 @@
 //! the RPC is asked, which grants one, and a line on stderr says so.
 
 mod exists;
+mod get;
+pub mod link;
 mod ls;
+mod put;
 mod rm;
 mod stat;
 
@@ -14,6 +17,10 @@ use crate::commands::runtime;
 /// What to do with objects.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Store an object from a file, from stdin or as text. Exit code 1 when the key is taken
+    Put(put::Args),
+    /// Read an object into a file or to stdout
+    Get(get::Args),
     /// Is each key there? Exit code 1 when one is not
     Exists(exists::Args),
     /// Remove objects by key, by pattern, or all
@@ -32,6 +39,8 @@ impl Command {
     pub fn run(self) -> Outcome {
         runtime::block_on(0, async {
             match self {
+                Command::Put(args) => args.run().await,
+                Command::Get(args) => args.run().await,
                 Command::Exists(args) => args.run().await,
                 Command::Rm(args) => args.run().await,
                 Command::Ls(args) => args.run().await,

@@ -3,8 +3,12 @@
 mod exit;
 mod flags;
 mod help;
-mod serve;
+mod node;
+mod objects;
+pub mod serve;
 mod service;
+mod status;
+mod up;
 
 use std::process::{Command, Output};
 

@@ -1,0 +1,406 @@
+//! A store node with its REST port in this process, and the words for what can be wrong with it.
+
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::commands::args::show_duration;
+use crate::commands::error::Failure;
+use crate::commands::listen::Listen;
+use crate::engine::base::addr::host_is_loopback;
+use crate::engine::base::{ByteSize, ErrorCode, HostPort, ObjectKey};
+use crate::engine::env::RealEnv;
+use crate::engine::http::Running;
+use crate::engine::metadata::{MetadataUri, ParseMetadataUriError};
+use crate::engine::rpc::{CallError, Timeouts};
+use crate::engine::store::rest::{self, NodeFigures, NodeHealth, ObjectStore, Refusal};
+use crate::engine::store::{ClientConfig, Node, NodeConfig, NodeError, NodeStore, StoreError, name};
+use crate::engine::sys::host;
+use crate::engine::sys::pages::{MemoryError, MemoryPolicy};
+use crate::engine::transfer::{Protocol, TransferConfig, TransferError, TransferSettings};
+
+/// What a node is to be.
+#[derive(Clone, Debug)]
+pub struct NodePlan {
+    /// The master.
+    pub master: HostPort,
+    /// Who chose it.
+    pub master_origin: String,
+    /// Where segments are found.
+    pub metadata: MetadataUri,
+    /// Host, with or without a port, by which others reach the node.
+    pub local_hostname: String,
+    /// Bytes to lend.
+    pub segment: ByteSize,
+    /// Who chose that.
+    pub segment_origin: String,
+    /// Bytes for the node's own puts and gets.
+    pub local_buffer: ByteSize,
+    /// Who chose that.
+    pub local_buffer_origin: String,
+    /// The address that the transfer engine announces; `None` leaves it to `MC_TCP_BIND_ADDRESS` or the first LAN address.
+    pub announce_host: Option<String>,
+    /// How long to wait for a master that is not there yet.
+    pub max_wait: Duration,
+}
+
+/// `text`, which `origin` gave, as the place where segments are found.
+///
+/// # Errors
+/// It is none.
+pub fn metadata(text: &str, origin: String) -> Result<MetadataUri, Failure> {
+    text.parse().map_err(|error: ParseMetadataUriError| {
+        Failure::usage("the metadata service cannot be used")
+            .tried(origin)
+            .found(error.to_string())
+            .next("give P2PHANDSHAKE or http://HOST:PORT/metadata")
+    })
+}
+
+/// The name under which others find the node: what the operator gave, if others can; else localhost for a master on this host, and
+/// for another one the address that this host uses towards it.
+///
+/// # Errors
+/// What was given is no name, or one that others cannot call, or there is none.
+pub fn local_hostname(
+    given: Option<(&str, String)>,
+    master: &HostPort,
+    metadata: &MetadataUri,
+    address_towards: impl Fn(&HostPort) -> Option<IpAddr>,
+) -> Result<String, Failure> {
+    let Some((given, origin)) = given else {
+        if master.is_loopback() {
+            return Ok("localhost".to_owned());
+        }
+        let derived = address_towards(master).filter(|address| !address.is_loopback() && !address.is_unspecified());
+        return match derived {
+            Some(address @ IpAddr::V6(_)) => Ok(format!("[{address}]")),
+            Some(address) => Ok(address.to_string()),
+            None => Err(Failure::usage("this node has no name under which other hosts reach it")
+                .tried(format!("find the address that this host uses towards the master at {master}"))
+                .next("give --local-hostname with a name or address of this host")),
+        };
+    };
+    let (host, _) = HostPort::split(given).map_err(|error| {
+        Failure::usage(format!("'{given}' is no name for this node")).tried(origin.clone()).found(error.to_string())
+    })?;
+    let is_everywhere = host.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified());
+    let is_here_only = host_is_loopback(&host) && !master.is_loopback() && *metadata == MetadataUri::P2p;
+    if is_everywhere || is_here_only {
+        let why = match is_everywhere {
+            true => "that is every address of this host and none that can be called".to_owned(),
+            false => format!(
+                "with P2PHANDSHAKE others call this node by its name, and the master is on another host ({master})"
+            ),
+        };
+        let usable = address_towards(master).map_or(String::new(), |address| format!(", e.g. {address}"));
+        return Err(Failure::usage(format!("other hosts cannot reach this node as '{given}'"))
+            .tried(origin)
+            .found(why)
+            .next(format!(
+                "give --local-hostname (or MOONCAKE_LOCAL_HOSTNAME) an address that other hosts can call{usable}"
+            )));
+    }
+    Ok(given.to_owned())
+}
+
+/// A node that runs, with its REST port.
+pub struct RunningNode {
+    /// The node.
+    pub node: Node<RealEnv>,
+    rest: Running,
+}
+
+impl RunningNode {
+    /// Start the node of `plan` with the REST port `listen`: that first, so that nothing is lent by a node that then goes away again.
+    ///
+    /// # Errors
+    /// Nothing is left running then.
+    pub async fn start(plan: &NodePlan, listen: &Listen) -> Result<RunningNode, Failure> {
+        check_memory(plan)?;
+        let env = RealEnv::new();
+        let later = Arc::new(Later::default());
+        let rest = rest::start(env.clone(), &listen.at, later.clone()).await;
+        let rest = rest.map_err(|error| listen.failure(&error.source))?;
+        // A task of its own: taking memory blocks, and a signal must be heard meanwhile.
+        let task = AbortOnDrop(tokio::spawn(Node::start(config(plan), env)));
+        let node = match task.join().await {
+            Ok(started) => started.map_err(|error| failure(plan, error))?,
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        };
+        // It is set once, here.
+        let _ = later.0.set(node.store());
+        Ok(RunningNode { node, rest })
+    }
+
+    /// Where the REST port is.
+    pub fn rest_at(&self) -> &HostPort {
+        self.rest.at()
+    }
+
+    /// Stop: the REST port, then the node, which takes its memory back from the master.
+    pub async fn stop(self) {
+        self.rest.stop().await;
+        self.node.stop().await;
+    }
+}
+
+/// A task that does not outlive its owner.
+struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+
+impl<T> AbortOnDrop<T> {
+    async fn join(mut self) -> Result<T, tokio::task::JoinError> {
+        (&mut self.0).await
+    }
+}
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The engine's configuration of `plan`, with what the `MC_*` variables say.
+pub(crate) fn config(plan: &NodePlan) -> NodeConfig {
+    let env = |name: &str| std::env::var(name).ok();
+    let (memory, of_memory) = MemoryPolicy::from_env(&env);
+    let (settings, of_settings) = TransferSettings::from_env(&env);
+    for warning in of_memory.into_iter().chain(of_settings) {
+        tracing::warn!("{warning}");
+    }
+    let mut client = ClientConfig::new(plan.master.clone());
+    // Nobody is waited for longer than the operator said.
+    let connect = client.timeouts.connect.min(plan.max_wait).max(CONNECT_MIN);
+    client.timeouts = Timeouts { connect, ..client.timeouts };
+    NodeConfig {
+        local_hostname: plan.local_hostname.clone(),
+        name_ports: name_ports(&env),
+        segment_bytes: plan.segment,
+        local_buffer_bytes: plan.local_buffer,
+        memory,
+        engine: TransferConfig {
+            local_server_name: String::new(),
+            metadata: plan.metadata.clone(),
+            protocol: Protocol::Tcp,
+            announce_host: plan.announce_host.clone(),
+            settings: TransferSettings {
+                bind_address: plan.announce_host.clone().or(settings.bind_address.clone()),
+                ..settings
+            },
+        },
+        client,
+        max_wait: plan.max_wait,
+    }
+}
+
+/// The shortest wait for a connection.
+const CONNECT_MIN: Duration = Duration::from_millis(100);
+
+/// Ports for names, as upstream's variables give them.
+fn name_ports(env: &impl Fn(&str) -> Option<String>) -> (u16, u16) {
+    let (first, last) = name::PORTS;
+    let read = |name: &str, otherwise: u16| match env(name).map(|text| text.trim().parse::<u16>()) {
+        Some(Ok(port)) => port,
+        Some(Err(_)) => {
+            tracing::warn!("{name} is not a port; using {otherwise}");
+            otherwise
+        }
+        None => otherwise,
+    };
+    let ports = (read("MC_STORE_CLIENT_MIN_PORT", first), read("MC_STORE_CLIENT_MAX_PORT", last));
+    if ports.0 <= ports.1 {
+        return ports;
+    }
+    tracing::warn!("MC_STORE_CLIENT_MIN_PORT is above MC_STORE_CLIENT_MAX_PORT; using {first} to {last}");
+    (first, last)
+}
+
+/// Segment and local buffer together must fit the host; that they also fit what is free now is only a warning, since memory is
+/// taken when it is used.
+fn check_memory(plan: &NodePlan) -> Result<(), Failure> {
+    let Some(figures) = host::memory() else { return Ok(()) };
+    let wanted = ByteSize(plan.segment.0.saturating_add(plan.local_buffer.0));
+    if wanted.0 > figures.total {
+        return Err(Failure::host(format!(
+            "there is no room for {} in this host's memory of {}",
+            what(plan, wanted),
+            ByteSize(figures.total)
+        ))
+        .tried(format!("{}, {}", plan.segment_origin, plan.local_buffer_origin))
+        .found("MemTotal of /proc/meminfo".to_owned())
+        .next("lower --segment-size"));
+    }
+    if wanted.0 > figures.available {
+        tracing::warn!(
+            "there is less memory free now ({1}) than {0} may take; when it runs out, the system kills a process",
+            what(plan, wanted),
+            ByteSize(figures.available)
+        );
+    }
+    Ok(())
+}
+
+fn what(plan: &NodePlan, wanted: ByteSize) -> String {
+    match plan.local_buffer.0 {
+        0 => format!("a segment of {wanted}"),
+        _ => format!("a segment of {} and a local buffer of {} (in all {wanted})", plan.segment, plan.local_buffer),
+    }
+}
+
+/// Why a node did not start, for the user.
+pub(crate) fn failure(plan: &NodePlan, error: NodeError) -> Failure {
+    match error {
+        NodeError::Name(_) | NodeError::LoopbackName { .. } => Failure::usage("this node has no usable name")
+            .tried(format!("--local-hostname {}", plan.local_hostname))
+            .found(error.to_string())
+            .next("give --local-hostname a name or address that other hosts can call"),
+        NodeError::Memory(error) => memory_failure(plan, &error),
+        NodeError::Engine(error) => engine_failure(plan, &error),
+        NodeError::Master(error) => master_failure(plan, &error),
+    }
+}
+
+fn memory_failure(plan: &NodePlan, error: &MemoryError) -> Failure {
+    let tried = format!("{}, {}", plan.segment_origin, plan.local_buffer_origin);
+    let failure = match error {
+        MemoryError::Empty | MemoryError::SegmentTooSmall { .. } | MemoryError::TooLarge { .. } => {
+            Failure::usage(error.to_string()).next("give another --segment-size")
+        }
+        MemoryError::LargerThanHost { .. } => Failure::host(error.to_string()).next("lower --segment-size"),
+        MemoryError::NoSuchPage { page, path, .. } => {
+            Failure::host(format!("this kernel has no huge pages of {}", ByteSize(page.bytes())))
+                .found(format!("no {}", path.display()))
+                .next("choose another MC_STORE_HUGEPAGE_SIZE, or unset MC_STORE_USE_HUGEPAGE")
+        }
+        MemoryError::NotEnoughHugePages { page, wanted, available, total, .. } => {
+            let kib = page.bytes() >> 10;
+            let file = format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages");
+            Failure::host(format!(
+                "{wanted} huge pages of {} are needed, but {available} are available",
+                ByteSize(page.bytes())
+            ))
+            .found(error.to_string())
+            .next(format!(
+                "reserve them (echo {} > {file}), or unset MC_STORE_USE_HUGEPAGE",
+                total + (wanted - available.min(wanted))
+            ))
+        }
+        MemoryError::Refused { .. } => {
+            let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+            Failure::host(error.to_string())
+                .found(cause)
+                .next("lower --segment-size, or raise the limits of this process")
+        }
+    };
+    failure.tried(tried)
+}
+
+fn engine_failure(plan: &NodePlan, error: &TransferError) -> Failure {
+    let cause = chain(error);
+    match error {
+        TransferError::Metadata(inner) if inner.is_retryable() => {
+            Failure::unreachable(format!("cannot use the metadata service {}", plan.metadata))
+                .found(cause)
+                .next("start it (mcctl serve metadata, or --enable-http-metadata-server of the master), or give its --metadata-server")
+        }
+        TransferError::Metadata(_) | TransferError::Name { .. } | TransferError::NameTaken { .. } | TransferError::Protocol { .. } => {
+            Failure::usage("the transfer engine cannot start")
+                .tried(format!("name {} in {}", plan.local_hostname, plan.metadata))
+                .found(cause)
+                .next("give another --local-hostname or --metadata-server")
+        }
+        _ => Failure::host("the transfer engine cannot start")
+            .tried(format!("name {} in {}", plan.local_hostname, plan.metadata))
+            .found(cause)
+            .next("see MC_MIN_RPC_PORT, MC_MAX_RPC_PORT and MC_TCP_BIND_ADDRESS"),
+    }
+}
+
+fn master_failure(plan: &NodePlan, error: &StoreError) -> Failure {
+    let tried = format!("call the master at {} ({})", plan.master, plan.master_origin);
+    match error {
+        StoreError::Call(CallError::Remote { .. } | CallError::Decode(_)) | StoreError::Version { .. } => {
+            Failure::unreachable(format!("{} is no Mooncake master that this node can use", plan.master))
+                .tried(tried)
+                .found(error.to_string())
+                .next("give the RPC address of a master of release 0.3.13")
+        }
+        StoreError::Call(call) => {
+            let cause = match call {
+                CallError::Connect { source, .. } => source.to_string(),
+                other => other.to_string(),
+            };
+            Failure::unreachable(format!(
+                "cannot reach the master at {} within {}",
+                plan.master,
+                show_duration(plan.max_wait)
+            ))
+            .tried(tried)
+            .found(cause)
+            .next("start the master (mcctl serve master), give the right --master, or wait longer with --max-wait-time")
+        }
+        _ => Failure::no(format!("the master at {} does not take this node", plan.master))
+            .tried(tried)
+            .found(chain(error)),
+    }
+}
+
+/// An error and what caused it.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut inner = error.source();
+    while let Some(source) = inner {
+        let more = source.to_string();
+        if !text.ends_with(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        inner = source.source();
+    }
+    text
+}
+
+/// A store that is there once its node has started.
+#[derive(Default)]
+struct Later(OnceLock<NodeStore<RealEnv>>);
+
+impl Later {
+    fn ready(&self) -> Result<&NodeStore<RealEnv>, Refusal> {
+        self.0.get().ok_or_else(|| Refusal {
+            code: ErrorCode::UNAVAILABLE_IN_CURRENT_STATUS,
+            reason: "the node is still starting".to_owned(),
+        })
+    }
+}
+
+impl ObjectStore for Later {
+    async fn put(&self, key: ObjectKey, value: Bytes) -> Result<(), Refusal> {
+        self.ready()?.put(key, value).await
+    }
+
+    async fn get(&self, key: ObjectKey) -> Result<Bytes, Refusal> {
+        self.ready()?.get(key).await
+    }
+
+    async fn exists(&self, key: ObjectKey) -> Result<bool, Refusal> {
+        self.ready()?.exists(key).await
+    }
+
+    async fn remove(&self, key: ObjectKey) -> Result<(), Refusal> {
+        self.ready()?.remove(key).await
+    }
+
+    async fn remove_all(&self) -> Result<u64, Refusal> {
+        self.ready()?.remove_all().await
+    }
+
+    fn health(&self) -> NodeHealth {
+        self.0.get().map_or(NodeHealth::NotInitialized, ObjectStore::health)
+    }
+
+    fn figures(&self) -> NodeFigures {
+        self.0.get().map_or_else(NodeFigures::default, ObjectStore::figures)
+    }
+}

@@ -1,0 +1,119 @@
+//! How a command reaches a store to move bytes: a client that lends no memory.
+
+use std::time::Duration;
+
+use crate::commands::error::Failure;
+use crate::commands::serve::node::{self, NodePlan};
+use crate::commands::target::{Master, MasterArgs};
+use crate::engine::base::{ByteSize, ErrorCode};
+use crate::engine::env::RealEnv;
+use crate::engine::store::{Node, NodeError, StoreClient, StoreError};
+use crate::engine::sys::interface;
+
+/// Flags that name a store.
+#[derive(Clone, Debug, clap::Args)]
+pub struct LinkArgs {
+    /// The master
+    #[command(flatten)]
+    pub master: MasterArgs,
+    /// URL of the metadata service, or P2PHANDSHAKE [default: P2PHANDSHAKE; environment: MOONCAKE_TE_META_DATA_SERVER]
+    #[arg(long, value_name = "URL")]
+    pub metadata_server: Option<String>,
+    /// Name or address of this host [default: one that the master can reach; environment: MOONCAKE_LOCAL_HOSTNAME]
+    #[arg(long, value_name = "HOST")]
+    pub local_hostname: Option<String>,
+}
+
+/// A client that is connected to a store.
+pub struct Link {
+    master: Master,
+    node: Node<RealEnv>,
+}
+
+impl LinkArgs {
+    /// Connect.
+    ///
+    /// # Errors
+    /// Master or metadata service are not there, or this host has no name.
+    pub async fn connect(&self) -> Result<Link, Failure> {
+        let master = self.master.resolve()?;
+        let given = |flag: &Option<String>, spelled: &str, name: &str| match flag {
+            Some(text) => Some((text.clone(), format!("{spelled} {text}"))),
+            None => std::env::var(name).ok().filter(|text| !text.is_empty()).map(|text| {
+                let origin = format!("{name}={text}");
+                (text, origin)
+            }),
+        };
+        let metadata = given(&self.metadata_server, "--metadata-server", "MOONCAKE_TE_META_DATA_SERVER");
+        let (metadata, origin) = metadata.unwrap_or(("P2PHANDSHAKE".to_owned(), "default".to_owned()));
+        let metadata = node::metadata(&metadata, origin)?;
+        let name = given(&self.local_hostname, "--local-hostname", "MOONCAKE_LOCAL_HOSTNAME");
+        let towards = |at: &crate::engine::base::HostPort| interface::address_towards(&at.host, at.port);
+        let name = name.as_ref().map(|(text, origin)| (text.as_str(), origin.clone()));
+        let plan = NodePlan {
+            local_hostname: node::local_hostname(name, &master.at, &metadata, towards)?,
+            master: master.at.clone(),
+            master_origin: master.origin.clone(),
+            metadata,
+            segment: ByteSize(0),
+            segment_origin: String::new(),
+            local_buffer: ByteSize(0),
+            local_buffer_origin: String::new(),
+            announce_host: None,
+            max_wait: Duration::ZERO,
+        };
+        let mut config = node::config(&plan);
+        config.client.timeouts = master.timeouts();
+        config.client.transfer_deadline = master.timeout;
+        match Node::start(config, RealEnv::new()).await {
+            Ok(node) => Ok(Link { master, node }),
+            Err(NodeError::Master(error)) => Err(failure(&master, "connect", &error)),
+            Err(error) => Err(node::failure(&plan, error)),
+        }
+    }
+}
+
+impl Link {
+    /// The client.
+    pub fn client(&self) -> &StoreClient<RealEnv> {
+        self.node.client()
+    }
+
+    /// What `error` of the attempt to `what` means to the user.
+    pub fn failure(&self, what: &str, error: &StoreError) -> Failure {
+        failure(&self.master, what, error)
+    }
+
+    /// Take our name out of the metadata service, and end.
+    pub async fn close(self) {
+        self.node.stop().await;
+    }
+}
+
+fn failure(master: &Master, what: &str, error: &StoreError) -> Failure {
+    let cannot = format!("cannot {what}");
+    let failure = match error {
+        StoreError::Call(call) => return master.failure(call),
+        StoreError::Version { .. } => Failure::unreachable(format!("{} is no master of release 0.3.13", master.at))
+            .found(error.to_string())
+            .next("name another one with --master HOST:PORT"),
+        StoreError::Refused { code: ErrorCode::OBJECT_NOT_FOUND, .. } => Failure::no(format!("{cannot}: there is no such object")),
+        StoreError::Refused { code: ErrorCode::REPLICA_IS_NOT_READY, .. } => {
+            Failure::no(format!("{cannot}: its put is not finished")).next("try again; an unfinished put is given up after a while")
+        }
+        StoreError::Refused { code: ErrorCode::NO_AVAILABLE_HANDLE, .. } => {
+            Failure::no(format!("{cannot}: no segment has room for it"))
+                .next("see mcctl status: are there segments, and how full are they? Objects under a lease are not evicted")
+        }
+        StoreError::Empty { .. } => Failure::usage(format!("{cannot}: it has no bytes, and the store keeps none of such")),
+        StoreError::Transfer { endpoint, .. } => Failure::unreachable(format!("{cannot}: the node {endpoint} does not move the bytes"))
+            .found(node::chain(error))
+            .next("see mcctl status for the nodes, and check that this host can reach it; clients and nodes must use one --metadata-server"),
+        StoreError::NoMemory { .. } => Failure::host(format!("{cannot}: it does not fit this host's memory")).found(error.to_string()),
+        other => Failure::no(cannot).found(node::chain(other)),
+    };
+    match failure.tried {
+        Some(_) => failure,
+        None => failure.tried(format!("master {} ({})", master.at, master.origin)),
+    }
+}

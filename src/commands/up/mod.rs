@@ -1,0 +1,251 @@
+//! `mcctl up`: a whole store in one process on this machine, checked with a round trip, and what to paste to use it.
+//!
+//! Nothing is left when it ends: everything is memory of this process.
+
+mod check;
+mod paste;
+mod ports;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::output;
+use crate::commands::runtime::{self, Signals};
+use crate::commands::serve::assembly::{Assembly, Cleanup, Plan};
+use crate::commands::serve::node::{self, NodePlan, RunningNode};
+use crate::commands::up::check::Checked;
+use crate::commands::up::paste::{Place, SGLANG_FLAGS};
+use crate::engine::base::ByteSize;
+use crate::engine::master::MasterConfig;
+
+/// What the store is to be.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Memory that the node lends; taken as it is used
+    #[arg(long, value_name = "SIZE", default_value = "1gb", value_parser = size)]
+    segment_size: ByteSize,
+    /// Address that everything listens on and is called by
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    host: IpAddr,
+    /// How nodes and clients find each other: http (a metadata service in this process) or P2PHANDSHAKE
+    #[arg(long, value_name = "HOW", default_value = "http", value_parser = ["http", "P2PHANDSHAKE"])]
+    metadata: String,
+    /// RPC port of the master [default: 50051 if it is free, else any]
+    #[arg(long, value_name = "PORT")]
+    rpc_port: Option<u16>,
+    /// Admin HTTP port of the master [default: 9003 if it is free, else any]
+    #[arg(long, value_name = "PORT")]
+    metrics_port: Option<u16>,
+    /// Port of the metadata service [default: 8080 if it is free, else any]
+    #[arg(long, value_name = "PORT")]
+    metadata_port: Option<u16>,
+    /// REST port of the node [default: 8081 if it is free, else any]
+    #[arg(long, value_name = "PORT")]
+    rest_port: Option<u16>,
+    /// End after the round trip
+    #[arg(long)]
+    once: bool,
+    /// One JSON document on stdout when it is ready
+    #[arg(long)]
+    json: bool,
+}
+
+fn size(text: &str) -> Result<ByteSize, String> {
+    text.parse().map_err(|error: crate::engine::base::size::ParseSizeError| error.to_string())
+}
+
+impl Args {
+    /// Run it until a signal ends it.
+    ///
+    /// # Errors
+    /// What the user has to know.
+    pub fn run(self) -> Outcome {
+        runtime::block_on(runtime::cpus().clamp(2, THREADS_MAX), async {
+            let mut signals = Signals::take()?;
+            let mut store = tokio::select! {
+                store = Store::start(&self) => store?,
+                signal = signals.next() => return Ok(interrupted(signal)),
+            };
+            let checked = tokio::select! {
+                checked = check::round_trip(&store.node_plan) => checked,
+                signal = signals.next() => {
+                    store.stop().await;
+                    return Ok(interrupted(signal));
+                }
+            };
+            let told = checked.and_then(|checked| self.tell(&store, &checked));
+            if told.is_ok() && !self.once {
+                tokio::select! {
+                    signal = signals.next() => output::say(format!("{signal}: stopping")),
+                    never = store.assembly.work() => match never {},
+                }
+            }
+            store.stop().await;
+            told.map(|()| Exit::Done)
+        })
+    }
+
+    /// Say where it is, and what to paste.
+    fn tell(&self, store: &Store, checked: &Checked) -> Result<(), Failure> {
+        let place = store.place();
+        let environment = paste::environment(&place);
+        if self.json {
+            return output::json(&Document {
+                schema: "mcctl.up/1",
+                ready: true,
+                pid: std::process::id(),
+                master: place.master.to_string(),
+                admin: format!("http://{}", place.admin),
+                metadata: place.metadata.clone(),
+                node: store.node.node.name().to_string(),
+                segment_bytes: self.segment_size.0,
+                rest: format!("http://{}", store.node.rest_at()),
+                notes: &store.notes,
+                check: checked,
+                environment: environment
+                    .iter()
+                    .map(|(name, value)| ((*name).to_owned(), value.clone().into()))
+                    .collect(),
+                sglang_flags: SGLANG_FLAGS,
+            });
+        }
+        for note in &store.notes {
+            output::say(format!("note: {note}"));
+        }
+        let text = format!(
+            "master    RPC {}, admin http://{}\n\
+             metadata  {}\n\
+             node      {} lends {}, REST http://{}\n\
+             check     {} put, read back over TCP, compared and removed in {:.1} ms\n\
+             \n\
+             # the environment of a client: Python, SGLang or another store node\n\
+             {}\n\
+             # SGLang with this store as the third tier of its cache\n\
+             python -m sglang.launch_server --model-path MODEL \\\n  {}\n\
+             \n\
+             # by hand\n\
+             {program} store put greeting --value hello {link}\n\
+             {program} store get greeting {link}\n\
+             \n",
+            place.master,
+            place.admin,
+            place.metadata,
+            store.node.node.name(),
+            self.segment_size,
+            store.node.rest_at(),
+            ByteSize(checked.bytes),
+            checked.total_ms,
+            paste::shell(&environment),
+            paste::flag_lines(),
+            program = program(),
+            link = format_args!("--master {} --metadata-server {}", place.master, place.metadata),
+        );
+        output::data(text)?;
+        output::line(if self.once {
+            "ready; the round trip is done, and this store ends"
+        } else {
+            "ready; Ctrl-C ends it"
+        })
+    }
+}
+
+/// Threads for everything but RPC calls and the moving of bytes.
+const THREADS_MAX: usize = 4;
+/// The master is in this process.
+const MASTER_WAIT: Duration = Duration::from_secs(5);
+
+fn interrupted(signal: &str) -> Exit {
+    output::say(format!("{signal}: stopped before it was ready"));
+    Exit::Done
+}
+
+/// How this program was called.
+fn program() -> String {
+    std::env::args().next().unwrap_or_else(|| "mcctl".to_owned())
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    ready: bool,
+    pid: u32,
+    master: String,
+    admin: String,
+    metadata: String,
+    node: String,
+    segment_bytes: u64,
+    rest: String,
+    notes: &'a [String],
+    check: &'a Checked,
+    environment: serde_json::Map<String, serde_json::Value>,
+    sglang_flags: &'static [&'static str],
+}
+
+/// Everything that runs.
+struct Store {
+    assembly: Assembly,
+    node: RunningNode,
+    node_plan: NodePlan,
+    notes: Vec<String>,
+}
+
+impl Store {
+    async fn start(args: &Args) -> Result<Store, Failure> {
+        let host = args.host.to_string();
+        let mut notes = Vec::new();
+        let rpc = ports::choose("the master's RPC", &host, args.rpc_port, 50051, &mut notes);
+        let admin = ports::choose("the admin HTTP", &host, args.metrics_port, 9003, &mut notes);
+        let metadata = (args.metadata == "http")
+            .then(|| ports::choose("the metadata service", &host, args.metadata_port, 8080, &mut notes));
+        let rest = ports::choose("the REST port", &host, args.rest_port, 8081, &mut notes);
+        let plan = Plan {
+            config: MasterConfig::new(rpc.at.clone()),
+            rpc,
+            admin,
+            metadata,
+            cleanup: Cleanup::Remove,
+            report: false,
+        };
+        let assembly = Assembly::start(&plan).await?;
+        let found = match &assembly.metadata_at {
+            Some(at) => format!("http://{at}/metadata"),
+            None => "P2PHANDSHAKE".to_owned(),
+        };
+        let node_plan = NodePlan {
+            master: assembly.rpc.clone(),
+            master_origin: "the master of this process".to_owned(),
+            metadata: node::metadata(&found, "the metadata service of this process".to_owned())?,
+            local_hostname: if args.host.is_ipv6() { format!("[{host}]") } else { host.clone() },
+            segment: args.segment_size,
+            segment_origin: format!("--segment-size {}", args.segment_size),
+            local_buffer: ByteSize(0),
+            local_buffer_origin: "no local buffer".to_owned(),
+            announce_host: Some(host),
+            max_wait: MASTER_WAIT,
+        };
+        match RunningNode::start(&node_plan, &rest).await {
+            Ok(node) => Ok(Store { assembly, node, node_plan, notes }),
+            Err(failure) => {
+                assembly.stop().await;
+                Err(failure)
+            }
+        }
+    }
+
+    fn place(&self) -> Place {
+        Place {
+            master: self.assembly.rpc.clone(),
+            admin: self.assembly.admin_at.clone(),
+            metadata: self.node_plan.metadata.to_string(),
+            client_host: self.node_plan.local_hostname.clone(),
+        }
+    }
+
+    async fn stop(self) {
+        self.node.stop().await;
+        self.assembly.stop().await;
+    }
+}

@@ -1,0 +1,180 @@
+//! `mcctl serve store`: what it takes, what it refuses, how long it waits.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use super::serve::master;
+use super::service::{Service, get};
+use super::{command, mcctl};
+
+fn node_args(rpc: u16, more: &[&str]) -> Vec<String> {
+    let mut args = vec!["serve".to_owned(), "store".to_owned(), format!("--master=127.0.0.1:{rpc}")];
+    args.extend(["--host=127.0.0.1", "--port=0", "--segment-size=64mb", "--local-buffer-size=0"].map(str::to_owned));
+    args.extend(more.iter().map(|arg| (*arg).to_owned()));
+    args
+}
+
+fn start(args: &[String]) -> Service {
+    Service::start(command(&args.iter().map(String::as_str).collect::<Vec<_>>()))
+}
+
+#[track_caller]
+fn run(args: &[String]) -> super::Run {
+    mcctl(&args.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// Wait for `done`, but not for ever.
+#[track_caller]
+fn until(done: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < Duration::from_secs(20), "it does not come true");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A port that nobody listens on: it was free a moment ago.
+fn nobody() -> u16 {
+    TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port()
+}
+
+#[test]
+fn a_node_lends_its_memory_and_takes_it_back_at_the_end() {
+    let (mut master, rpc, admin) = master(&[]);
+    let mut node = start(&node_args(rpc, &[]));
+    let rest = node.port_after("REST API started on port ");
+    node.line_with("Store service started successfully on localhost:");
+    assert!(get(admin, "/get_segments_detail").1.contains("\"size_bytes\":67108864"));
+    // The first heartbeat is on its way.
+    until(|| get(rest, "/health").0 == 200);
+    assert_eq!(node.stop(Signal::SIGTERM), 0);
+    assert!(get(admin, "/get_segments_detail").1.contains("\"total_segments\":0"));
+    assert_eq!(master.stop(Signal::SIGTERM), 0);
+}
+
+#[test]
+fn the_keys_of_the_originals_file_and_its_environment_work() {
+    let (_master, rpc, admin) = master(&["--enable_http_metadata_server"]);
+    let mut master = _master;
+    let metadata = master.port_after("metadata http://127.0.0.1:");
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("store.json");
+    let text = format!(
+        r#"{{"local_hostname": "127.0.0.1", "metadata_server": "http://127.0.0.1:{metadata}/metadata",
+            "master_server_address": "127.0.0.1:{rpc}", "global_segment_size": "32mb", "local_buffer_size": 16777216,
+            "protocol": "TCP", "device_name": ""}}"#
+    );
+    std::fs::write(&path, text).expect("written");
+    let mut node = Service::start(command(&["serve", "store", "--config", path.to_str().expect("text"), "--port=0"]));
+    node.line_with("REST API started on port ");
+    assert!(get(admin, "/get_segments_detail").1.contains("\"size_bytes\":33554432"));
+    assert_eq!(node.stop(Signal::SIGTERM), 0);
+    let mut command = command(&["serve", "store", "--port=0", "-Dlocal_buffer_size=0"]);
+    command.envs([
+        ("MOONCAKE_MASTER", format!("127.0.0.1:{rpc}")),
+        ("MOONCAKE_TE_META_DATA_SERVER", "P2PHANDSHAKE".to_owned()),
+        ("MOONCAKE_GLOBAL_SEGMENT_SIZE", "16Mi".to_owned()),
+    ]);
+    let mut node = Service::start(command);
+    node.line_with("lends 16 MiB");
+    assert_eq!(node.stop(Signal::SIGINT), 0);
+}
+
+#[test]
+fn a_master_that_is_not_there_is_3_within_the_nodes_own_deadline() {
+    let port = nobody();
+    let began = Instant::now();
+    let run = run(&node_args(port, &["--max-wait-time=1", "--log-level=off"]));
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert_eq!(
+        run.fails(3),
+        format!(
+            "error: cannot reach the master at 127.0.0.1:{port} within 1 s; tried: call the master at 127.0.0.1:{port} \
+             (--master-server-address 127.0.0.1:{port} (command line)); found: Connection refused (os error 111); next: start \
+             the master (mcctl serve master), give the right --master, or wait longer with --max-wait-time"
+        )
+    );
+}
+
+#[test]
+fn sigterm_ends_a_node_that_waits_for_its_master() {
+    let mut node = start(&node_args(nobody(), &["--max-wait-time=600"]));
+    node.line_with("the master does not answer yet");
+    let began = Instant::now();
+    assert_eq!(node.stop(Signal::SIGTERM), 0);
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_node_waits_for_a_master_that_comes_later() {
+    let port = nobody();
+    let mut node = start(&node_args(port, &["--max-wait-time=60"]));
+    node.line_with("the master does not answer yet");
+    let rpc = format!("--rpc_port={port}");
+    let mut master = Service::start(command(&["serve", "master", "--rpc_address=127.0.0.1", &rpc, "--metrics_port=0"]));
+    master.line_with("segment mounted");
+    node.line_with("REST API started on port ");
+}
+
+#[test]
+fn a_rest_port_in_use_is_4_and_nothing_was_lent() {
+    let (_master, rpc, admin) = master(&[]);
+    let run = run(&node_args(rpc, &["--log-level=off", &format!("--port={admin}")]));
+    let said = run.fails(4);
+    assert!(said.starts_with(&format!("error: port {admin} for the REST port is in use by pid ")), "{said}");
+    assert!(said.contains("mcctl serve master"), "{said}");
+    assert!(get(admin, "/metrics").1.contains("master_mount_segment_requests_total 0"));
+}
+
+#[test]
+fn a_segment_larger_than_the_memory_is_4() {
+    let run = run(&node_args(nobody(), &["--segment-size=900tb"]));
+    let said = run.fails(4);
+    assert!(said.starts_with("error: there is no room for a segment of 900 TiB in this host's memory of "), "{said}");
+    assert!(said.contains("; tried: --global-segment-size 900 TiB (command line), "), "{said}");
+}
+
+#[test]
+fn huge_pages_that_are_not_there_are_4() {
+    let pages =
+        std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages").unwrap_or_default();
+    // A machine with gigabyte pages to spare would start the node.
+    if pages.trim().parse::<u64>().unwrap_or(0) > 0 {
+        return;
+    }
+    let args = node_args(nobody(), &["--segment-size=1gb", "--max-wait-time=1", "--log-level=off"]);
+    let mut command = command(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    command.envs([("MC_STORE_USE_HUGEPAGE", "1"), ("MC_STORE_HUGEPAGE_SIZE", "1GB")]);
+    let run = super::finish(command.output().expect("the program starts"));
+    let said = run.fails(4);
+    assert!(said.contains("huge pages of 1 GiB") && said.contains("MC_STORE_USE_HUGEPAGE"), "{said}");
+}
+
+#[test]
+fn a_name_that_only_this_host_can_call_is_2_for_a_master_elsewhere() {
+    let args = ["serve", "store", "--master=192.0.2.1:50051", "--metadata-server=P2PHANDSHAKE", "--port=0"];
+    let run = mcctl(&[&args[..], &["--local-hostname=localhost"]].concat());
+    let said = run.fails(2);
+    assert!(
+        said.starts_with("error: other hosts cannot reach this node as 'localhost'; tried: --local-hostname localhost"),
+        "{said}"
+    );
+}
+
+#[test]
+fn rdma_is_2_and_never_tcp_in_disguise() {
+    let run = mcctl(&["serve", "store", "--master=127.0.0.1:1", "--protocol=rdma"]);
+    assert!(run.fails(2).starts_with("error: protocol rdma is not there yet, and is not replaced by tcp"), "{run:?}");
+}
+
+#[test]
+fn a_node_without_a_master_to_call_is_2() {
+    let run = mcctl(&["serve", "store"]);
+    assert_eq!(
+        run.fails(2),
+        "error: no master is named; tried: --master, master_server_address in the configuration file, and MOONCAKE_MASTER; \
+         next: give --master HOST:PORT"
+    );
+}

@@ -1,0 +1,82 @@
+//! `mcctl status` and the questions of `mcctl store`, against a master of our own.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use super::serve::master;
+use super::service::Service;
+use super::{command, mcctl};
+
+#[test]
+fn status_is_one_versioned_document_for_scripts() {
+    let (_master, _, admin) = master(&[]);
+    let run = mcctl(&["status", "--json", "--interval=10ms", &format!("--admin=127.0.0.1:{admin}")]);
+    let document: Value = serde_json::from_str(run.succeeds()).expect("JSON");
+    assert_eq!(document["schema"], "mcctl.status/1");
+    assert_eq!(
+        (&document["role"], &document["state"], &document["ready"]),
+        (&"leader".into(), &"serving".into(), &true.into())
+    );
+    assert_eq!((&document["keys"], &document["capacity_bytes"]), (&0.into(), &0.into()));
+    assert!(document["rates"]["puts"].is_number() && document["interval_ms"].as_u64() >= Some(10));
+}
+
+#[test]
+fn a_watched_status_goes_on_until_a_signal_and_ends_well() {
+    let (_master, _, admin) = master(&[]);
+    let place = format!("--admin=127.0.0.1:{admin}");
+    let mut watch = Service::start(command(&["status", "--watch", "--json", "--interval=100ms", &place]));
+    watch.line_with("mcctl.status/1");
+    watch.line_with("\"rates\":{");
+    assert_eq!(watch.stop(Signal::SIGINT), 0);
+    assert!(!watch.all_lines().iter().any(|line| line.contains('\x1b')), "no cursor movements into a pipe");
+}
+
+#[test]
+fn a_reader_that_had_enough_of_a_watched_status_ends_it_well() {
+    let (_master, _, admin) = master(&[]);
+    let place = format!("--admin=127.0.0.1:{admin}");
+    let mut child = command(&["status", "--watch", "--interval=100ms", &place])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+    assert!(line.starts_with("master    127.0.0.1:"), "{line}");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+}
+
+#[test]
+fn a_list_of_no_keys_is_no_failure() {
+    let (_master, rpc, admin) = master(&[]);
+    let place = [&*format!("--master=127.0.0.1:{rpc}"), &*format!("--admin=127.0.0.1:{admin}")];
+    assert_eq!(mcctl(&[&["store", "ls"], &place[..]].concat()).succeeds(), "");
+    let run = mcctl(&[&["store", "ls", "--json"], &place[..]].concat());
+    assert_eq!(run.succeeds(), "{\"schema\":\"mcctl.store.ls.count/1\",\"keys\":0,\"complete\":true}\n");
+    assert_eq!(mcctl(&[&["store", "rm", "--all"], &place[..]].concat()).code, 0);
+}
+
+#[test]
+fn a_key_that_is_not_there_is_1_and_asked_for_without_a_lease() {
+    let (_master, rpc, admin) = master(&[]);
+    let place = [&*format!("--master=127.0.0.1:{rpc}"), &*format!("--admin=127.0.0.1:{admin}")];
+    let run = mcctl(&[&["store", "exists", "a/b", "c d"], &place[..]].concat());
+    assert_eq!((run.code, &*run.stdout, &*run.stderr), (1, "no\ta/b\nno\tc d\n", ""));
+    let run = mcctl(&[&["store", "exists", "-q", "a"], &place[..]].concat());
+    assert_eq!((run.code, &*run.stdout), (1, ""));
+    let run = mcctl(&[&["store", "stat", "a"], &place[..]].concat());
+    assert_eq!((run.code, &*run.stdout), (1, ""));
+    // No admin HTTP there: the RPC answers, and a line says what that means.
+    let run = mcctl(&["store", "exists", "a", place[0], "--admin=127.0.0.1:1"]);
+    assert!(run.code == 1 && run.stderr.contains("gives each key found a read lease"), "{run:?}");
+}
+
+#[test]
+fn a_pattern_that_is_none_is_2() {
+    let (_master, rpc, _) = master(&[]);
+    let run = mcctl(&["store", "rm", "--regex", "[", &format!("--master=127.0.0.1:{rpc}")]);
+    assert!(run.fails(2).starts_with("error: '[' is not a regular expression"), "{run:?}");
+}

@@ -1,0 +1,127 @@
+//! `mcctl up`: ready line, round trip, what to paste, nothing left behind.
+
+use std::net::{TcpListener, TcpStream};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use super::service::{Service, get};
+use super::{command, mcctl};
+
+/// No port of this machine is taken for good, and none is needed.
+const ANY_PORTS: [&str; 5] =
+    ["--rpc-port=0", "--metrics-port=0", "--metadata-port=0", "--rest-port=0", "--segment-size=64mb"];
+
+fn up(more: &[&str]) -> Vec<&'static str> {
+    let more = more.iter().map(|arg| &*Box::leak(arg.to_string().into_boxed_str()));
+    ["up"].into_iter().chain(ANY_PORTS).chain(more).collect()
+}
+
+#[test]
+fn a_whole_store_is_checked_with_a_round_trip_and_says_what_to_paste() {
+    let run = mcctl(&up(&["--once"]));
+    let text = run.succeeds();
+    for part in [
+        "master    RPC 127.0.0.1:",
+        "check     1 MiB put, read back over TCP, compared and removed in ",
+        "export MOONCAKE_MASTER=127.0.0.1:",
+        "export MOONCAKE_TE_META_DATA_SERVER=http://127.0.0.1:",
+        "export MOONCAKE_PROTOCOL=tcp\n",
+        "export MOONCAKE_GLOBAL_SEGMENT_SIZE=0\n",
+        "  --enable-hierarchical-cache \\\n",
+        "  --hicache-storage-backend mooncake \\\n",
+        "\nready",
+    ] {
+        assert!(text.contains(part), "no '{part}' in {text}");
+    }
+    assert_eq!(run.stderr, "", "nothing to complain about");
+}
+
+#[test]
+fn it_is_one_document_for_scripts_and_the_store_is_used_as_it_says() {
+    for how in ["http", "P2PHANDSHAKE"] {
+        let mut service = Service::start(command(&up(&["--json", "--metadata", how])));
+        let document: Value = serde_json::from_str(&service.line_with("mcctl.up/1")).expect("JSON");
+        assert_eq!((&document["schema"], &document["ready"]), (&"mcctl.up/1".into(), &true.into()));
+        assert_eq!(document["check"]["bytes"], 1 << 20);
+        let environment = document["environment"].as_object().expect("a map");
+        assert_eq!(environment["MOONCAKE_MASTER"], document["master"]);
+        let run = |args: &[&str]| {
+            let mut command = command(args);
+            command.envs(environment.iter().map(|(name, value)| (name, value.as_str().expect("text"))));
+            super::finish(command.output().expect("the program starts"))
+        };
+        assert_eq!(run(&["store", "put", "greeting", "--value", "hello"]).code, 0, "{how}");
+        assert_eq!(run(&["store", "get", "greeting"]).succeeds(), "hello");
+        assert_eq!(run(&["store", "exists", "greeting"]).succeeds(), "yes\tgreeting\n");
+        let rest: u16 = document["rest"].as_str().and_then(|url| url.rsplit(':').next()?.parse().ok()).expect("a port");
+        assert_eq!(get(rest, "/api/get/greeting"), (200, "hello".to_owned()));
+        assert_eq!(service.stop(Signal::SIGTERM), 0);
+    }
+}
+
+#[test]
+fn ctrl_c_ends_it_and_every_port_is_free_again() {
+    let mut service = Service::start(command(&up(&["--json"])));
+    let document: Value = serde_json::from_str(&service.line_with("mcctl.up/1")).expect("JSON");
+    assert_eq!(service.stop(Signal::SIGINT), 0);
+    for part in ["master", "admin", "metadata", "rest"] {
+        let place = document[part].as_str().expect("text").trim_start_matches("http://");
+        let place = place.split('/').next().expect("an address");
+        assert!(TcpStream::connect(place).is_err(), "{part} at {place} still listens");
+    }
+}
+
+#[test]
+fn a_usual_port_that_is_taken_is_replaced_and_said_so() {
+    // Whether or not somebody else has it: now it is taken.
+    let _taken = TcpListener::bind("127.0.0.1:50051");
+    let args = ["up", "--once", "--metrics-port=0", "--metadata-port=0", "--rest-port=0", "--segment-size=64mb"];
+    let run = mcctl(&args);
+    assert!(!run.succeeds().contains("RPC 127.0.0.1:50051,"), "{run:?}");
+    assert!(run.stderr.starts_with("note: port 50051 is taken by "), "{run:?}");
+}
+
+#[test]
+fn a_port_that_was_asked_for_and_is_taken_is_4() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("bound").port();
+    let run = mcctl(&[
+        "up",
+        "--once",
+        "--metrics-port=0",
+        "--metadata-port=0",
+        "--rest-port=0",
+        &format!("--rpc-port={port}"),
+    ]);
+    let expected = format!("error: port {port} for the master's RPC is in use by pid {} (", std::process::id());
+    assert!(run.fails(4).starts_with(&expected), "{run:?}");
+}
+
+#[test]
+fn a_segment_larger_than_the_memory_is_4_and_one_that_is_no_size_is_2() {
+    let run = mcctl(&[
+        "up",
+        "--once",
+        "--rpc-port=0",
+        "--metrics-port=0",
+        "--metadata-port=0",
+        "--rest-port=0",
+        "--segment-size=900tb",
+    ]);
+    assert!(
+        run.fails(4).starts_with("error: there is no room for a segment of 900 TiB in this host's memory of "),
+        "{run:?}"
+    );
+    mcctl(&["up", "--segment-size=lots"]).fails(2);
+    let run = mcctl(&[
+        "up",
+        "--once",
+        "--rpc-port=0",
+        "--metrics-port=0",
+        "--metadata-port=0",
+        "--rest-port=0",
+        "--segment-size=1mb",
+    ]);
+    assert!(run.fails(2).contains("too small"), "{run:?}");
+}
