@@ -4,6 +4,7 @@
 #![no_main]
 
 mod engine;
+mod live;
 mod rpc;
 mod seeds;
 
@@ -22,6 +23,10 @@ const TARGETS: &[Target] = &[
     ("handshake", engine::handshake, seeds::handshakes),
     ("segment_json", engine::segment, seeds::documents),
     ("rpc_meta_json", engine::rpc_meta, || vec![br#"{"ip_or_host_name":"10.77.0.1","rpc_port":15825}"#.to_vec()]),
+    ("rpc_port", live::rpc_port, seeds::rpc_frames),
+    ("handshake_port", live::handshake_port, seeds::handshakes),
+    ("data_port", live::data_port, live::data_seeds),
+    ("http_port", live::http_port, live::http_seeds),
     ("http_query", http_query, || vec![b"key=mooncake%2Fram%2F127.0.0.1%3A12345&x=+%zz".to_vec()]),
 ];
 
