@@ -2,6 +2,7 @@
 
 pub mod alloc;
 pub mod base;
+pub mod bench;
 pub mod env;
 pub mod http;
 pub mod master;

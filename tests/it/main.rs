@@ -7,6 +7,7 @@ mod layers;
 mod metadata;
 mod model;
 mod peer;
+mod peer_transfer;
 mod rest;
 mod rpc;
 mod server;

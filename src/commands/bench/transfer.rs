@@ -1,15 +1,281 @@
-//! `mcctl bench transfer`.
+//! `mcctl bench transfer`: the transfer engine between two processes. The flags are `transfer_engine_bench`'s, which it can be
+//! mixed with: either of the two may be the target, and either the initiator.
 
-use crate::commands::error::{Failure, Outcome};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::output;
+use crate::commands::runtime::{self, Signals};
+use crate::engine::base::ByteSize;
+use crate::engine::bench::transfer::{self as bench, BenchError, Plan, Report};
+use crate::engine::env::RealEnv;
+use crate::engine::metadata::MetadataUri;
+use crate::engine::sys::{Memory, MemoryError, MemoryPolicy, MemorySource};
+use crate::engine::transfer::{
+    Access, OpKind, Protocol, TransferConfig, TransferEngine, TransferError, TransferSettings,
+};
+
+/// Which end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// Offer memory until a signal comes
+    Target,
+    /// Read or write the target's memory
+    Initiator,
+}
+
+/// Which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Operation {
+    /// From the target
+    Read,
+    /// To the target
+    Write,
+}
 
 /// What to move, where.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Which end this process is
+    #[arg(long, value_enum, default_value = "initiator")]
+    mode: Mode,
+    /// Where segments are found: P2PHANDSHAKE, or http://HOST:PORT/metadata
+    #[arg(long, alias = "metadata_server", default_value = "P2PHANDSHAKE")]
+    metadata_server: MetadataUri,
+    /// This end's name; with P2PHANDSHAKE the host that the other end finds it at
+    #[arg(long, alias = "local_server_name", default_value = "127.0.0.1", value_name = "NAME")]
+    local_server_name: String,
+    /// The target's segment: what it prints after `listening on`, or its name in the metadata service
+    #[arg(long, alias = "segment_id", value_name = "SEGMENT", required_if_eq("mode", "initiator"))]
+    segment_id: Option<String>,
+    /// Which way the bytes go
+    #[arg(long, value_enum, default_value = "read")]
+    operation: Operation,
+    /// Bytes of one operation
+    #[arg(long, alias = "block_size", default_value = "65536", value_name = "SIZE")]
+    block_size: ByteSize,
+    /// Operations of one batch
+    #[arg(long, alias = "batch_size", default_value = "128", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    batch_size: u32,
+    /// Threads that carry out batches
+    #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    threads: u32,
+    /// Seconds to go on for
+    #[arg(long, default_value = "10", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86400))]
+    duration: u64,
+    /// Memory of this end; raised to block size x batch size x threads
+    #[arg(long, alias = "buffer_size", default_value = "1gb", value_name = "SIZE")]
+    buffer_size: ByteSize,
+    /// How bytes are moved: tcp
+    #[arg(long, default_value = "tcp")]
+    protocol: String,
+    /// Compare the bytes of every batch (the figures then include that)
+    #[arg(long)]
+    verify: bool,
+    /// Digits after the point
+    #[arg(long, alias = "report_precision", default_value = "2", value_name = "N", value_parser = clap::value_parser!(u8).range(0..=9))]
+    report_precision: u8,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
 
 /// Measure.
 ///
 /// # Errors
 /// What the user has to know.
-pub fn run(_: &Args) -> Outcome {
-    Err(Failure::host("bench transfer is not there yet"))
+pub fn run(args: &Args) -> Outcome {
+    let protocol: Protocol = args.protocol.parse().map_err(|e| failed(&e, args))?;
+    let lookup = |name: &str| std::env::var(name).ok();
+    let (settings, mut warnings) = TransferSettings::from_env(&lookup);
+    let (policy, more) = MemoryPolicy::from_env(&lookup);
+    warnings.extend(more);
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    let plan = Plan {
+        segment: args.segment_id.clone().unwrap_or_default(),
+        kind: if args.operation == Operation::Read { OpKind::Read } else { OpKind::Write },
+        block_bytes: args.block_size.0,
+        batch: args.batch_size as usize,
+        threads: args.threads as usize,
+        duration: Duration::from_secs(args.duration),
+        verify: args.verify,
+        batch_limit: BATCH_LIMIT,
+    };
+    let bytes = plan.buffer_bytes().filter(|b| *b > 0).ok_or_else(|| {
+        Failure::usage(format!("--block-size {} x --batch-size x --threads is no size", args.block_size.0))
+    })?;
+    let buffer = MemorySource::new(policy).buffer(bytes.max(args.buffer_size.0)).map_err(|e| no_memory(&e))?;
+    let config = TransferConfig {
+        local_server_name: args.local_server_name.clone(),
+        metadata: args.metadata_server.clone(),
+        protocol,
+        announce_host: None,
+        settings,
+    };
+    runtime::block_on(1, async {
+        let engine = TransferEngine::start(config, RealEnv::new()).await.map_err(|e| failed(&e, args))?;
+        let outcome = match args.mode {
+            Mode::Target => target(&engine, buffer, args).await,
+            Mode::Initiator => initiator(&engine, buffer, plan, args).await,
+        };
+        if let Err(error) = engine.shutdown().await {
+            tracing::warn!(%error, "this end's records may be left behind");
+        }
+        outcome
+    })
+}
+
+async fn target(engine: &TransferEngine, buffer: Memory, args: &Args) -> Outcome {
+    let mut signals = Signals::take()?;
+    let bytes = buffer.len();
+    engine.register(&Arc::new(buffer), Access::Remote).await.map_err(|e| failed(&e, args))?;
+    let (at, segment, data) = (engine.handshake(), engine.segment_name(), engine.data_port());
+    if args.json {
+        let ready = Ready { listening: at.to_string(), segment, data_port: data, buffer_bytes: bytes };
+        output::json(&ready)?;
+    } else {
+        output::line(format_args!("listening on {at} (segment {segment}, data port {data}, {bytes} bytes)"))?;
+    }
+    let signal = signals.next().await;
+    let served = engine.counters().served;
+    output::say(format_args!(
+        "{signal}: served {} reads of {} and {} writes of {}",
+        served.reads,
+        ByteSize(served.read_bytes),
+        served.writes,
+        ByteSize(served.written_bytes)
+    ));
+    Ok(Exit::Done)
+}
+
+async fn initiator(engine: &TransferEngine, buffer: Memory, plan: Plan, args: &Args) -> Outcome {
+    let base = bench::target_base(engine, &plan).await.map_err(|e| bench_failed(e, args))?;
+    let mine = engine.clone();
+    let work = move || {
+        let buffer = Arc::new(buffer);
+        bench::run(&mine, &plan, base, &buffer, &RealEnv::new())
+    };
+    let report = tokio::task::spawn_blocking(work).await.map_err(|e| Failure::host(e.to_string()))?;
+    print(&report.map_err(|e| bench_failed(e, args))?, args)?;
+    Ok(Exit::Done)
+}
+
+fn print(report: &Report, args: &Args) -> Result<(), Failure> {
+    let gb_s = report.bytes_per_second() / 1e9;
+    let us = |quantile| report.batch_ns.value_at_quantile(quantile) as f64 / 1e3;
+    if args.json {
+        return output::json(&Figures {
+            operation: if args.operation == Operation::Read { "read" } else { "write" },
+            block_bytes: args.block_size.0,
+            batch: args.batch_size,
+            threads: args.threads,
+            seconds: report.elapsed.as_secs_f64(),
+            batches: report.batches,
+            bytes: report.bytes,
+            gb_per_s: gb_s,
+            cpu_s_per_gb: report.cpu_seconds_per_gb(),
+            batch_us_p50: us(0.5),
+            batch_us_p99: us(0.99),
+            batch_us_max: us(1.0),
+            verified: args.verify,
+        });
+    }
+    let digits = usize::from(args.report_precision);
+    output::line(format_args!(
+        "Test completed: duration {:.digits$}, batch count {}, throughput {gb_s:.digits$} GB/s",
+        report.elapsed.as_secs_f64(),
+        report.batches
+    ))?;
+    output::line(format_args!(
+        "CPU of this end {:.digits$} s/GB; batches took {:.0} us (median), {:.0} us (p99), {:.0} us (longest){}",
+        report.cpu_seconds_per_gb(),
+        us(0.5),
+        us(0.99),
+        us(1.0),
+        if args.verify { "; every byte verified" } else { "" }
+    ))
+}
+
+#[derive(Serialize)]
+struct Ready<'a> {
+    listening: String,
+    segment: &'a str,
+    data_port: u16,
+    buffer_bytes: usize,
+}
+
+#[derive(Serialize)]
+struct Figures {
+    operation: &'static str,
+    block_bytes: u64,
+    batch: u32,
+    threads: u32,
+    seconds: f64,
+    batches: u64,
+    bytes: u64,
+    gb_per_s: f64,
+    cpu_s_per_gb: f64,
+    batch_us_p50: f64,
+    batch_us_p99: f64,
+    batch_us_max: f64,
+    verified: bool,
+}
+
+/// One batch may take this long.
+const BATCH_LIMIT: Duration = Duration::from_secs(60);
+
+fn bench_failed(error: BenchError, args: &Args) -> Failure {
+    match &error {
+        BenchError::Transfer(error) => failed(error, args),
+        BenchError::TargetTooSmall { .. } => Failure::usage(error.to_string())
+            .next("start the target with a larger --buffer-size, or lower --block-size, --batch-size or --threads"),
+        BenchError::BufferTooSmall(_) => Failure::usage(error.to_string()).next("raise --buffer-size"),
+        BenchError::Different { .. } => Failure::no(error.to_string()),
+        BenchError::Thread(source) => Failure::host(error.to_string()).found(source.to_string()),
+    }
+}
+
+fn failed(error: &TransferError, args: &Args) -> Failure {
+    let cause = std::error::Error::source(error).map(ToString::to_string);
+    let segment = args.segment_id.as_deref().unwrap_or("the target");
+    let failure = match error {
+        TransferError::Protocol { .. } => {
+            Failure::usage(error.to_string()).tried(format!("--protocol {}", args.protocol)).next("use --protocol tcp")
+        }
+        TransferError::Name { .. } | TransferError::NameTaken { .. } => {
+            Failure::usage(error.to_string()).next("choose another --local-server-name")
+        }
+        TransferError::Metadata(_) => Failure::unreachable(error.to_string())
+            .tried(format!("--metadata-server {}", args.metadata_server))
+            .next("see that the metadata service is running there"),
+        TransferError::UnknownSegment { .. } => Failure::unreachable(error.to_string()).next(
+            "see that the target is running with the same --metadata-server, and give its segment as --segment-id",
+        ),
+        TransferError::Lost { .. } | TransferError::Timeout { .. } | TransferError::Down { .. } => {
+            Failure::unreachable(error.to_string())
+                .tried(format!("--segment-id {segment}"))
+                .next("see that the target is running, and that --segment-id is what it printed after 'listening on'")
+        }
+        TransferError::NoPort { .. } | TransferError::NoAddress => Failure::host(error.to_string()),
+        _ => Failure::no(error.to_string()),
+    };
+    match cause {
+        Some(cause) => failure.found(cause),
+        None => failure,
+    }
+}
+
+fn no_memory(error: &MemoryError) -> Failure {
+    let failure = Failure::host(error.to_string());
+    let failure = match std::error::Error::source(error) {
+        Some(cause) => failure.found(cause.to_string()),
+        None => failure,
+    };
+    failure.next("lower --buffer-size, or give this host more memory")
 }

@@ -4,9 +4,12 @@ use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::{TimeVal, TimeValLike};
 
 /// The figures of `/proc/meminfo` that decide whether memory can be had, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +60,12 @@ pub fn huge_pages(root: &Path, kib: u64) -> Result<HugePages, (PathBuf, io::Erro
         text.trim().parse::<u64>().map_err(|e| (path, io::Error::new(io::ErrorKind::InvalidData, e)))
     };
     Ok(HugePages { total: read("nr_hugepages")?, free: read("free_hugepages")?, reserved: read("resv_hugepages")? })
+}
+
+/// CPU time of this process so far, user and system, all threads.
+pub fn cpu_time() -> Duration {
+    let part = |time: TimeVal| Duration::from_micros(u64::try_from(time.num_microseconds()).unwrap_or(0));
+    getrusage(UsageWho::RUSAGE_SELF).map_or(Duration::ZERO, |usage| part(usage.user_time()) + part(usage.system_time()))
 }
 
 /// The first address of an interface that is up and running and not the loopback, as Mooncake announces itself.

@@ -202,7 +202,7 @@ impl Remote {
     fn failed(&self, error: &TransferError) {
         let mut state = self.state();
         if !state.breaker.is_open() {
-            tracing::warn!(segment = %self.name, error = %Chain(error), "peer failed; asking it again from time to time");
+            tracing::info!(segment = %self.name, error = %Chain(error), "peer failed; asking it again from time to time");
             state.because = Chain(error).to_string();
         }
         state.breaker.failed((self.context.clock)());

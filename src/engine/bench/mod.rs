@@ -1,0 +1,3 @@
+//! Measurements of the engine's parts.
+
+pub mod transfer;
