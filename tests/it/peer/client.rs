@@ -16,6 +16,14 @@ fn suite(master: Make, node: Make, how: Metadata, nodes: usize, lent: u64) {
     c.args(["--nodes", &nodes.to_string(), "--segment-size", &lent.to_string()]);
     let (status, text) = run("suite", c, cluster.dir.path(), Duration::from_secs(180));
     assert!(status.success(), "{text}");
+    if node == Make::Ours && lent == 0 {
+        // What a pure client moved, the nodes served: at least the 128 MiB batch and the sizes up to 64 MiB.
+        let served = |what| cluster.nodes.iter().map(|n| n.counter(what)).sum::<u64>();
+        let (written, read) =
+            (served("mcctl_node_served_write_bytes_total"), served("mcctl_node_served_read_bytes_total"));
+        assert!(written > 192 * MIB, "{written} bytes written to the nodes");
+        assert!(read > 320 * MIB, "{read} bytes read from the nodes");
+    }
 }
 
 #[test]
@@ -36,4 +44,29 @@ fn our_master_and_metadata_serve_a_pure_client_and_three_real_nodes() {
 #[test]
 fn our_master_serves_a_contributing_client() {
     suite(Make::Ours, Make::Real, Metadata::P2p, 1, 256 * MIB);
+}
+
+#[test]
+fn our_master_and_node_serve_a_pure_client_with_peer_handshakes() {
+    suite(Make::Ours, Make::Ours, Metadata::P2p, 1, 0);
+}
+
+#[test]
+fn our_master_metadata_and_three_nodes_serve_a_pure_client() {
+    suite(Make::Ours, Make::Ours, Metadata::Http, 3, 0);
+}
+
+#[test]
+fn our_master_metadata_and_node_serve_a_contributing_client() {
+    suite(Make::Ours, Make::Ours, Metadata::Http, 1, 256 * MIB);
+}
+
+#[test]
+fn the_real_master_takes_our_three_nodes_with_peer_handshakes() {
+    suite(Make::Real, Make::Ours, Metadata::P2p, 3, 0);
+}
+
+#[test]
+fn the_real_master_and_metadata_take_our_node() {
+    suite(Make::Real, Make::Ours, Metadata::Http, 1, 0);
 }

@@ -190,6 +190,13 @@ impl Node {
         Process::start(name, c, dir)
     }
 
+    /// One of the counters that a node of ours exposes.
+    pub fn counter(&self, name: &str) -> u64 {
+        let (_, text) = http_get(self.rest, "/metrics").unwrap();
+        let line = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().unwrap()
+    }
+
     /// Starts it again as it was, after `process.kill()`.
     pub fn restart(&mut self) {
         self.process = Self::spawn(self.make, &self.dir, &self.name, &self.config, self.rest);

@@ -236,3 +236,43 @@ fn our_master_when_the_same_name_comes_back_at_once_with_peer_handshakes() {
 fn our_metadata_when_the_same_name_comes_back_at_once() {
     the_same_name_comes_back_at_once(Make::Ours, Make::Real, Metadata::Http);
 }
+
+#[test]
+fn our_node_dies() {
+    a_node_dies(Make::Ours, Make::Ours, Metadata::P2p);
+}
+
+#[test]
+fn our_node_dies_under_the_real_master() {
+    a_node_dies(Make::Real, Make::Ours, Metadata::P2p);
+}
+
+#[test]
+fn ours_when_a_client_dies_in_the_middle_of_a_put() {
+    a_client_dies_in_the_middle_of_a_put(Make::Ours, Make::Ours, Metadata::Http);
+}
+
+#[test]
+fn our_master_dies_and_comes_back_to_our_nodes() {
+    the_master_dies_and_comes_back(Make::Ours, Make::Ours, Metadata::P2p);
+}
+
+#[test]
+fn our_master_and_metadata_die_and_come_back_to_our_nodes() {
+    the_master_dies_and_comes_back(Make::Ours, Make::Ours, Metadata::Http);
+}
+
+#[test]
+fn the_real_master_dies_and_comes_back_to_our_nodes() {
+    the_master_dies_and_comes_back(Make::Real, Make::Ours, Metadata::P2p);
+}
+
+#[test]
+fn our_node_comes_back_under_its_name_at_once_with_peer_handshakes() {
+    the_same_name_comes_back_at_once(Make::Ours, Make::Ours, Metadata::P2p);
+}
+
+#[test]
+fn our_node_comes_back_under_its_name_at_once() {
+    the_same_name_comes_back_at_once(Make::Ours, Make::Ours, Metadata::Http);
+}
