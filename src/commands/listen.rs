@@ -4,7 +4,7 @@ use std::io;
 
 use crate::commands::error::Failure;
 use crate::engine::base::HostPort;
-use crate::engine::sys::ports;
+use crate::engine::sys::ports::{self, Holder, Use};
 
 /// One address that a command will listen on.
 #[derive(Clone, Debug)]
@@ -26,15 +26,21 @@ impl Listen {
         let tried = format!("listen on {at} for {what}: {origin}");
         match error.kind() {
             io::ErrorKind::AddrInUse => {
-                let (holder, next) = match ports::holder(at.port) {
-                    Some(holder) => {
-                        (format!("by {holder}"), format!("stop process {}, or choose another port", holder.pid))
+                let holder = ports::holder(at.port);
+                let next = match &holder {
+                    Some(Holder { does: Use::Listens, pid, .. }) => {
+                        format!("stop process {pid}, or choose another port")
                     }
-                    None => (
-                        "by a process that cannot be seen from here".to_owned(),
-                        format!("find it with 'ss -ltnp sport = :{}' as root, or choose another port", at.port),
-                    ),
+                    _ => match ports::outgoing_range().filter(|(first, last)| (*first..=*last).contains(&at.port)) {
+                        Some((first, last)) => format!(
+                            "choose a port outside {first} to {last}, from which outgoing connections take theirs, or reserve this \
+                             one in net.ipv4.ip_local_reserved_ports"
+                        ),
+                        None => format!("find it with 'ss -tanp sport = :{}' as root, or choose another port", at.port),
+                    },
                 };
+                let holder = holder
+                    .map_or("by a process that cannot be seen from here".to_owned(), |holder| format!("by {holder}"));
                 Failure::host(format!("port {} for {what} is in use {holder}", at.port)).tried(tried).next(next)
             }
             io::ErrorKind::PermissionDenied => Failure::host(format!("this user may not listen on port {}", at.port))

@@ -1,4 +1,4 @@
-//! Who listens on a TCP port: `/proc/net/tcp{,6}` tells the socket, `/proc/*/fd` the process. Best effort: the processes of other
+//! Who has a TCP port: `/proc/net/tcp{,6}` tells the socket, `/proc/*/fd` the process. Best effort: the processes of other
 //! users and of other namespaces cannot be seen.
 //!
 //! Only reads; used for the words of an error, never for a decision.
@@ -8,9 +8,20 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-/// A process that listens on a port.
+/// What a process does with a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// It listens there.
+    Listens,
+    /// A connection of its own goes out from there, as the kernel chose.
+    Connects,
+}
+
+/// A process that has a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
+    /// What it does there.
+    pub does: Use,
     /// Its process id.
     pub pid: u32,
     /// Its command line, cut to a readable length.
@@ -19,7 +30,11 @@ pub struct Holder {
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "pid {} ({})", self.pid, self.command)
+        let what = match self.does {
+            Use::Listens => "",
+            Use::Connects => "an outgoing connection of ",
+        };
+        write!(f, "{what}pid {} ({})", self.pid, self.command)
     }
 }
 
@@ -30,31 +45,44 @@ const FDS_MAX: usize = 100_000;
 /// `st` of a listening socket in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
 
-/// The process that listens on TCP `port` of this machine, if it can be seen.
+/// The process that listens on TCP `port` of this machine or, if none does, has a connection from there; if it can be seen.
 pub fn holder(port: u16) -> Option<Holder> {
     holder_under(Path::new("/proc"), port)
 }
 
+/// The ports from which the kernel takes those of outgoing connections: a service there may find its port taken.
+pub fn outgoing_range() -> Option<(u16, u16)> {
+    let text = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
+    let mut numbers = text.split_whitespace().map_while(|number| number.parse().ok());
+    Some((numbers.next()?, numbers.next()?))
+}
+
 fn holder_under(proc: &Path, port: u16) -> Option<Holder> {
-    let inodes: Vec<u64> = ["net/tcp", "net/tcp6"]
+    let sockets: Vec<(Use, u64)> = ["net/tcp", "net/tcp6"]
         .iter()
         .filter_map(|table| fs::File::open(proc.join(table)).ok())
-        .flat_map(|file| listeners(file, port).unwrap_or_default())
+        .flat_map(|file| sockets(file, port).unwrap_or_default())
         .collect();
+    [Use::Listens, Use::Connects].into_iter().find_map(|does| {
+        let inodes: Vec<u64> = sockets.iter().filter(|(of, _)| *of == does).map(|(_, inode)| *inode).collect();
+        owner(proc, &inodes).map(|pid| Holder { does, pid, command: command_of(&proc.join(pid.to_string())) })
+    })
+}
+
+/// The first process that has one of the sockets.
+fn owner(proc: &Path, inodes: &[u64]) -> Option<u32> {
     if inodes.is_empty() {
         return None;
     }
-    let pids = fs::read_dir(proc).ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter(|pid| has_socket(&proc.join(pid.to_string()).join("fd"), &inodes))
-        .map(|pid| Holder { pid, command: command_of(&proc.join(pid.to_string())) })
-        .next()
+    let mut pids = fs::read_dir(proc).ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    pids.find(|pid| has_socket(&proc.join(pid.to_string()).join("fd"), inodes))
 }
 
-/// The inodes of the sockets that listen on `port`, from the text of `/proc/net/tcp` or `tcp6`.
+/// The inodes of the sockets that have `port` on this side, from the text of `/proc/net/tcp` or `tcp6`.
 ///
 /// # Errors
 /// The text cannot be read. Lines of another form are passed over.
-fn listeners(table: impl Read, port: u16) -> io::Result<Vec<u64>> {
+fn sockets(table: impl Read, port: u16) -> io::Result<Vec<(Use, u64)>> {
     let mut inodes = Vec::new();
     for line in BufReader::new(table).lines().skip(1) {
         let line = line?;
@@ -62,8 +90,9 @@ fn listeners(table: impl Read, port: u16) -> io::Result<Vec<u64>> {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (Some(local), Some(state), Some(inode)) = (fields.get(1), fields.get(3), fields.get(9)) else { continue };
         let found = local.rsplit_once(':').and_then(|(_, hex)| u16::from_str_radix(hex, 16).ok());
-        if *state == LISTEN && found == Some(port) {
-            inodes.extend(inode.parse::<u64>());
+        // A connection that only lingers has inode 0 and belongs to nobody.
+        if let (Some(true), Ok(inode @ 1..)) = (found.map(|found| found == port), inode.parse()) {
+            inodes.push((if *state == LISTEN { Use::Listens } else { Use::Connects }, inode));
         }
     }
     Ok(inodes)
@@ -103,14 +132,16 @@ mod tests {
    0: 0100007F:C383 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4242 1 0000000000000000 100 0 0 10 0
    1: 0100007F:C383 0100007F:D431 01 00000000:00000000 00:00000000 00000000     0        0 4243 1 0000000000000000 20 4 30 10 -1
    2: 00000000:232B 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4244 1 0000000000000000 100 0 0 10 0
-   short line
+    3: 0100007F:0002 0100007F:D431 06 00000000:00000000 03:00000F00 00000000     0        0 0 3 0000000000000000
+  short line
 ";
 
     #[test]
-    fn only_a_listening_socket_of_the_port_counts() {
-        assert_eq!(listeners(TABLE.as_bytes(), 50051).expect("text"), [4242]);
-        assert_eq!(listeners(TABLE.as_bytes(), 9003).expect("text"), [4244]);
-        assert!(listeners(TABLE.as_bytes(), 1).expect("text").is_empty());
+    fn the_sockets_of_a_port_are_found_with_what_they_do() {
+        let found = |port| sockets(TABLE.as_bytes(), port).expect("text");
+        assert_eq!(found(50051), [(Use::Listens, 4242), (Use::Connects, 4243)]);
+        assert_eq!(found(9003), [(Use::Listens, 4244)]);
+        assert!(found(1).is_empty() && found(2).is_empty());
     }
 
     #[test]
@@ -120,9 +151,18 @@ mod tests {
             let Ok(listener) = std::net::TcpListener::bind(address) else { continue };
             let port = listener.local_addr().expect("bound").port();
             let holder = holder(port).expect("our own sockets can be seen");
-            assert_eq!(holder.pid, std::process::id());
+            assert_eq!((holder.pid, holder.does), (std::process::id(), Use::Listens));
             assert!(!holder.command.is_empty());
         }
+    }
+
+    #[test]
+    fn a_connection_that_goes_out_from_a_port_has_it_too() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let out = std::net::TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        let holder = holder(out.local_addr().expect("connected").port()).expect("our own sockets can be seen");
+        assert_eq!(holder.does, Use::Connects);
+        assert!(holder.to_string().starts_with("an outgoing connection of pid "));
     }
 
     #[test]
