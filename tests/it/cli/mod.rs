@@ -6,6 +6,7 @@ mod flags;
 mod help;
 mod node;
 mod objects;
+mod real;
 pub mod serve;
 mod service;
 mod status;

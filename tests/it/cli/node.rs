@@ -8,6 +8,7 @@ use nix::sys::signal::Signal;
 use super::serve::master;
 use super::service::{Service, get};
 use super::{command, mcctl};
+use crate::peer::process::{PATIENCE, wait_until};
 
 fn node_args(rpc: u16, more: &[&str]) -> Vec<String> {
     let mut args = vec!["serve".to_owned(), "store".to_owned(), format!("--master=127.0.0.1:{rpc}")];
@@ -25,16 +26,6 @@ fn run(args: &[String]) -> super::Run {
     mcctl(&args.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// Wait for `done`, but not for ever.
-#[track_caller]
-fn until(done: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !done() {
-        assert!(began.elapsed() < Duration::from_secs(20), "it does not come true");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 /// A port that nobody listens on: it was free a moment ago.
 fn nobody() -> u16 {
     TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port()
@@ -48,7 +39,7 @@ fn a_node_lends_its_memory_and_takes_it_back_at_the_end() {
     node.line_with("Store service started successfully on localhost:");
     assert!(get(admin, "/get_segments_detail").1.contains("\"size_bytes\":67108864"));
     // The first heartbeat is on its way.
-    until(|| get(rest, "/health").0 == 200);
+    wait_until("its first heartbeat is answered", PATIENCE, || get(rest, "/health").0 == 200);
     assert_eq!(node.stop(Signal::SIGTERM), 0);
     assert!(get(admin, "/get_segments_detail").1.contains("\"total_segments\":0"));
     assert_eq!(master.stop(Signal::SIGTERM), 0);

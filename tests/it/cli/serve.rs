@@ -1,9 +1,12 @@
 //! The services: ready lines, ports, signals.
 
+use std::net::TcpStream;
+
 use nix::sys::signal::Signal;
 
 use super::service::{Service, get};
 use super::{command, mcctl};
+use crate::peer::process::{PATIENCE, free_port, wait_until};
 
 fn metadata() -> (Service, u16) {
     let mut service = Service::start(command(&["serve", "metadata", "--host", "127.0.0.1", "--port=0"]));
@@ -92,15 +95,72 @@ fn two_services_of_one_master_on_one_port_are_2() {
 }
 
 #[test]
-fn a_link_named_mooncake_master_runs_one() {
+fn links_named_like_the_original_programs_run_them() {
     let dir = tempfile::tempdir().expect("a folder");
-    let link = dir.path().join("mooncake_master");
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_mcctl"), &link).expect("a link");
-    let mut command = std::process::Command::new(link);
-    command.args(["--rpc_address=127.0.0.1", "--port=0", "--metrics_port=0", "--logtostderr"]);
+    let linked = |name: &str, args: &[&str]| {
+        let link = dir.path().join(name);
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_mcctl"), &link).expect("a link");
+        let mut command = std::process::Command::new(link);
+        command.args(args);
+        Service::start(command)
+    };
+    let flags = ["--rpc_address=127.0.0.1", "--port=0", "--metrics_port=0", "--logtostderr"];
+    let mut master = linked("mooncake_master", &flags);
+    let rpc = master.port_after("Master service started on port ");
+    let port = free_port();
+    let quiet = ["--host=127.0.0.1", "--port", &port.to_string(), "--log-level=WARNING"];
+    let mut metadata = linked("mooncake_http_metadata_server", &quiet);
+    for name in ["mc_store_rest_server", "mooncake_store_service"] {
+        let define = format!("-Dmaster_server_address=127.0.0.1:{rpc}");
+        let sizes = ["-D", "global_segment_size=16mb", "-Dlocal_buffer_size=0", "--port=0", "--max-wait-time", "20"];
+        let mut node = linked(name, &[&[&*define], &sizes[..]].concat());
+        node.line_with("Store service started successfully");
+        assert_eq!(node.stop(Signal::SIGTERM), 0);
+    }
+    wait_until("the metadata service listens", PATIENCE, || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    assert_eq!((metadata.stop(Signal::SIGINT), master.stop(Signal::SIGINT)), (0, 0));
+}
+
+#[test]
+fn flags_come_from_a_flag_file_and_from_the_environment_when_asked_for() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("flags");
+    std::fs::write(&path, "# for tests\n--default_kv_lease_ttl=7s\n--noenable_metric_reporting\n").expect("written");
+    let shown = path.to_str().expect("text");
+    let mut command = command(&["serve", "master", "--rpc_address=127.0.0.1", "--port=0", "--flagfile", shown]);
+    command.args(["--fromenv=metrics_port"]).env("FLAGS_metrics_port", "0");
     let mut service = Service::start(command);
-    service.line_with("Master service started on port ");
-    assert_eq!(service.stop(Signal::SIGINT), 0);
+    let line = service.line_with("settings: ");
+    for part in [
+        format!("--default-kv-lease-ttl 7 s ({shown}:2)"),
+        format!("--enable-metric-reporting false ({shown}:3)"),
+        "--metrics-port 0 (environment variable FLAGS_metrics_port)".to_owned(),
+    ] {
+        assert!(line.contains(&part), "no '{part}' in '{line}'");
+    }
+    service.line_with("Master service started");
+}
+
+#[test]
+fn log_lines_are_those_of_the_flag_or_else_of_the_environment() {
+    let port = free_port();
+    let start = |level: &[&str], variable: &str, value: &str| {
+        let port = if level.is_empty() { 0 } else { port };
+        let mut command = command(&["serve", "metadata", "--host=127.0.0.1", &format!("--port={port}")]);
+        command.args(level).env(variable, value);
+        Service::start(command)
+    };
+    let mut quiet = start(&["--log-level=warn"], "MCCTL_LOG", "info");
+    let mut info = start(&[], "MC_LOG_LEVEL", "INFO");
+    info.line_with("metadata service ready");
+    assert_eq!(info.stop(Signal::SIGTERM), 0);
+    // The quiet one has nothing to say, not even when it ends.
+    wait_until("it listens", PATIENCE, || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    assert_eq!(quiet.stop(Signal::SIGTERM), 0);
+    assert_eq!(quiet.all_lines(), [] as [String; 0]);
+    let mut command = command(&["serve", "metadata", "--port=0"]);
+    let run = super::finish(command.env("MCCTL_LOG", "loud").output().expect("the program starts"));
+    assert!(run.fails(2).starts_with("error: 'loud' is not a log level; found: 'loud' from MCCTL_LOG"), "{run:?}");
 }
 
 #[test]

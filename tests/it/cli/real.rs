@@ -1,0 +1,67 @@
+//! The commands against a real master with real nodes, and with ours.
+
+use super::{Run, finish};
+use crate::peer::cluster::{Cluster, Make, Metadata};
+use crate::peer::payload::payload;
+
+const MIB: u64 = 1 << 20;
+
+/// A run of the program in the environment that a client of the cluster has.
+fn run(cluster: &Cluster, args: &[&str]) -> Run {
+    let mut command = super::command(args);
+    command.env("MOONCAKE_MASTER", cluster.master.address());
+    command.env("MOONCAKE_MASTER_METRICS_PORT", cluster.master.admin.to_string());
+    command.env("MOONCAKE_TE_META_DATA_SERVER", cluster.master.metadata(cluster.how));
+    finish(command.output().expect("the program starts"))
+}
+
+/// Every command once, and objects in both directions between it and the real client.
+fn list(node: Make, how: Metadata) {
+    let cluster = Cluster::start(Make::Real, node, how, 2, 64 * MIB);
+    let mut real = cluster.client("client", 0, 32 * MIB);
+    let file = cluster.dir.path().join("object");
+    for (seed, size) in [(1, 1), (2, 4096), (3, 1 << 20), (4, 5_000_001)] {
+        let (ours, theirs) = (format!("ours/{size}"), format!("theirs/{size}"));
+        std::fs::write(&file, payload(seed, size)).expect("written");
+        let stored = run(&cluster, &["store", "put", &ours, file.to_str().expect("text"), "--replicas=2"]);
+        assert!(stored.code == 0 && stored.stderr.ends_with("2 copies\n"), "{stored:?}");
+        assert_eq!(real.get(&ours, seed, size), (size as u64, true), "{ours}");
+        assert_eq!(real.put(&theirs, seed, size), 0);
+        let got = run(&cluster, &["store", "get", &theirs, "-o", file.to_str().expect("text")]);
+        assert_eq!(got.code, 0, "{got:?}");
+        assert!(std::fs::read(&file).expect("written") == payload(seed, size), "{theirs}");
+    }
+    let listed = run(&cluster, &["store", "ls", "ours/", "--long"]);
+    assert_eq!(listed.succeeds().lines().count(), 4, "{listed:?}");
+    assert_eq!(
+        run(&cluster, &["store", "exists", "ours/1", "theirs/4096"]).succeeds(),
+        "yes\tours/1\nyes\ttheirs/4096\n"
+    );
+    // Neither list nor question gave this object a lease: it was only put.
+    assert_eq!(run(&cluster, &["store", "put", "unread", "--value=x"]).code, 0);
+    assert_eq!(run(&cluster, &["store", "exists", "unread"]).code, 0);
+    assert!(run(&cluster, &["store", "stat", "unread"]).succeeds().contains("1 bytes"));
+    assert_eq!(run(&cluster, &["store", "rm", "unread"]).stderr, "removed 1 object\n");
+    assert_eq!(run(&cluster, &["store", "put", "ours/1", "--value=other"]).code, 1);
+    assert_eq!(run(&cluster, &["store", "put", "ours/1", "--value=other", "--upsert"]).code, 0);
+    assert_eq!(run(&cluster, &["store", "get", "ours/1"]).succeeds(), "other");
+    let status = run(&cluster, &["status"]);
+    assert!(status.succeeds().contains("objects   8 keys") && status.stdout.contains("segments  2\n"), "{status:?}");
+    assert_eq!(run(&cluster, &["store", "rm", "--all", "--force"]).stderr, "removed 8 objects\n");
+    assert_eq!(run(&cluster, &["store", "get", "ours/1"]).code, 1);
+}
+
+#[test]
+fn the_commands_work_on_a_real_store_with_peer_handshakes() {
+    list(Make::Real, Metadata::P2p);
+}
+
+#[test]
+fn the_commands_work_on_a_real_store_with_a_real_metadata_service() {
+    list(Make::Real, Metadata::Http);
+}
+
+#[test]
+fn our_nodes_serve_a_real_master_and_a_real_client() {
+    list(Make::Ours, Metadata::P2p);
+}
