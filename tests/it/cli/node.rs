@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use super::serve::master;
 use super::service::{Service, get};
 use super::{command, mcctl};
-use crate::peer::process::{PATIENCE, wait_until};
+use crate::peer::process::{PATIENCE, free_port, wait_until};
 
 fn node_args(rpc: u16, more: &[&str]) -> Vec<String> {
     let mut args = vec!["serve".to_owned(), "store".to_owned(), format!("--master=127.0.0.1:{rpc}")];
@@ -167,5 +167,67 @@ fn a_node_without_a_master_to_call_is_2() {
         run.fails(2),
         "error: no master is named; tried: --master, master_server_address in the configuration file, and MOONCAKE_MASTER; \
          next: give --master HOST:PORT"
+    );
+}
+
+/// A node whose name is known, with its records at `metadata`.
+fn named_node(rpc: u16, metadata: u16, port: u16) -> Service {
+    let http = format!("--metadata-server=http://127.0.0.1:{metadata}/metadata");
+    let mut node = start(&node_args(rpc, &[&http, &format!("--local-hostname=127.0.0.1:{port}")]));
+    node.line_with("Store service started successfully");
+    for record in ["ram", "rpc_meta"] {
+        assert_eq!(
+            get(metadata, &format!("/metadata?key=mooncake%2F{record}%2F127.0.0.1%3A{port}")).0,
+            200,
+            "{record}"
+        );
+    }
+    node
+}
+
+fn records_are_gone(metadata: u16, port: u16) -> bool {
+    ["ram", "rpc_meta"]
+        .iter()
+        .all(|record| get(metadata, &format!("/metadata?key=mooncake%2F{record}%2F127.0.0.1%3A{port}")).0 == 404)
+}
+
+#[test]
+fn a_killed_nodes_records_leave_the_masters_own_metadata_service() {
+    let flags = ["--enable_http_metadata_server", "--enable_metadata_cleanup_on_timeout=true", "--client_ttl=2"];
+    let (mut master, rpc, _) = master(&flags);
+    let (metadata, port) = (master.port_after("metadata http://127.0.0.1:"), free_port());
+    let mut node = named_node(rpc, metadata, port);
+    node.stop(Signal::SIGKILL);
+    wait_until("its records are gone", PATIENCE, || records_are_gone(metadata, port));
+    master.line_with(&format!(
+        "Cleaned up HTTP metadata for segment: 127.0.0.1:{port}, ram_key_removed=true, rpc_key_removed=true"
+    ));
+}
+
+#[test]
+fn a_killed_nodes_records_leave_a_metadata_service_elsewhere() {
+    let mut service = Service::start(command(&["serve", "metadata", "--host=127.0.0.1", "--port=0"]));
+    let (metadata, port) = (service.port_after("http://127.0.0.1:"), free_port());
+    let mut command =
+        command(&["serve", "master", "--rpc_address=127.0.0.1", "--port=0", "--metrics_port=0", "--client_ttl=2"]);
+    command.arg("--enable_metadata_cleanup_on_timeout");
+    command.env("MOONCAKE_TE_META_DATA_SERVER", format!("http://127.0.0.1:{metadata}/metadata"));
+    let mut master = Service::start(command);
+    let rpc = master.port_after("Master service started on port ");
+    let mut node = named_node(rpc, metadata, port);
+    node.stop(Signal::SIGKILL);
+    wait_until("its records are gone", PATIENCE, || records_are_gone(metadata, port));
+}
+
+#[test]
+fn an_unknown_key_of_a_nodes_file_is_2_and_names_the_nearest_one() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("store.json");
+    std::fs::write(&path, r#"{"master_server_adress": "127.0.0.1:1"}"#).expect("written");
+    let shown = path.to_str().expect("text");
+    let run = mcctl(&["serve", "store", "--config", shown]);
+    assert_eq!(
+        run.fails(2).replace(shown, "store.json"),
+        "error: store.json: unknown key 'master_server_adress'; next: the nearest known one is master_server_address"
     );
 }
