@@ -1,5 +1,198 @@
-//! Micro-benchmarks of the hot paths: codec, allocator, master state.
+//! Micro-benchmarks of the hot paths: the allocator, the master's state, and whole RPC bodies through it. No sockets.
+#![allow(missing_docs)]
+
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use mcctl::engine::alloc::{Allocator, OffsetAllocator};
+use mcctl::engine::base::{ClientId, Mono, SegmentId};
+use mcctl::engine::master::{Call, Direct, Effects, MasterState, Policy, Wish};
+use mcctl::engine::wire::method::dispatch;
+use mcctl::engine::wire::pack::{Packer, encode};
+use mcctl::engine::wire::types::{ObjectMeta, ReplicaType, ReplicateConfig, Segment};
+use mcctl::engine::wire::{MasterApi, Method, Text, Wire};
 
 fn main() {
     divan::main();
+}
+
+const ME: ClientId = ClientId(1, 1);
+const T: Text<'static> = Text(b"default");
+const BATCH: usize = 128;
+const MIB: u64 = 1 << 20;
+
+fn key(i: u64) -> String {
+    format!("{:064x}_0_k", u128::from(i).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
+}
+
+/// A master with eight segments and `keys` objects of 1 MiB.
+struct Pool {
+    state: MasterState,
+    effects: Effects,
+    now: Mono,
+    keys: Vec<String>,
+    rng: u64,
+}
+
+impl Pool {
+    fn new(keys: u64) -> Pool {
+        let policy = Policy { seed: 5, client_ttl: std::time::Duration::from_secs(1 << 30), ..Policy::default() };
+        let mut pool = Pool {
+            state: MasterState::new(policy),
+            effects: Effects::default(),
+            now: Mono::from_ms(1_000),
+            keys: (0..keys).map(key).collect(),
+            rng: 88_172_645_463_325_252,
+        };
+        for id in 1..=8u64 {
+            let name = format!("127.0.0.1:{}", 5_000 + id);
+            let segment = Segment {
+                id: SegmentId(id, id),
+                name: name.as_str().into(),
+                base: id << 44,
+                size: 4 << 40,
+                te_endpoint: name.as_str().into(),
+                protocol: "tcp".into(),
+                host_id: "".into(),
+            };
+            pool.call().mount_segment(segment, ME).expect("mounted");
+        }
+        for i in 0..pool.keys.len() {
+            let name = pool.keys[i].clone();
+            pool.put(&name);
+        }
+        pool
+    }
+
+    fn call(&mut self) -> Call<Direct<'_>> {
+        self.now.0 += 1_000;
+        Call(Direct { state: &mut self.state, now: self.now, effects: &mut self.effects })
+    }
+
+    fn put(&mut self, name: &str) {
+        self.call().put_start(ME, name.into(), MIB, ReplicateConfig::default(), T).expect("room");
+        let object = ObjectMeta { key: name.into(), object_checksum: None };
+        self.call().put_end(ME, object, ReplicaType::ALL, T).expect("ends");
+    }
+
+    fn random(&mut self) -> usize {
+        self.rng ^= self.rng << 13;
+        self.rng ^= self.rng >> 7;
+        self.rng ^= self.rng << 17;
+        (self.rng % self.keys.len() as u64) as usize
+    }
+}
+
+fn body(method: Method, longest: usize, put: impl FnOnce(&mut Packer<'_>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode(&mut out, method.request_type().expect("has arguments"), true, longest, put);
+    out
+}
+
+#[divan::bench(args = [4_096, 1_000_003])]
+fn allocate_and_free_in_a_full_pool(bencher: Bencher, bytes: u64) {
+    let mut pool = OffsetAllocator::new(bytes.next_multiple_of(8) * 100_000);
+    let mut blocks: Vec<u32> = std::iter::from_fn(|| pool.allocate(bytes)).map(|block| block.ticket).collect();
+    let mut at = 0;
+    bencher.bench_local(|| {
+        at = (at + 7_919) % blocks.len();
+        pool.free(blocks[at]);
+        blocks[at] = pool.allocate(bytes).expect("just freed").ticket;
+    });
+}
+
+#[divan::bench(args = [20_000, 1_000_000])]
+fn exist_key(bencher: Bencher, keys: u64) {
+    let mut pool = Pool::new(keys);
+    bencher.bench_local(|| {
+        let at = pool.random();
+        pool.now.0 += 1_000;
+        assert!(pool.state.exist(pool.now, pool.keys[at].as_bytes()));
+    });
+}
+
+#[divan::bench(args = [20_000, 1_000_000])]
+fn replica_list(bencher: Bencher, keys: u64) {
+    let mut pool = Pool::new(keys);
+    bencher.bench_local(|| {
+        let at = pool.random();
+        pool.now.0 += 1_000;
+        pool.state.replica_list(pool.now, pool.keys[at].as_bytes())
+    });
+}
+
+#[divan::bench(args = [20_000, 1_000_000])]
+fn put_and_remove(bencher: Bencher, keys: u64) {
+    let mut pool = Pool::new(keys);
+    let config = ReplicateConfig::default();
+    let mut i = 0;
+    bencher.bench_local(|| {
+        i += 1;
+        let name = key(keys + i);
+        pool.now.0 += 1_000;
+        let wish = Wish::of(&config, 1, pool.state.policy()).expect("plain");
+        pool.state.put_start(pool.now, ME, name.as_bytes(), MIB, &wish, 0).expect("room");
+        pool.state.put_end(pool.now, ME, name.as_bytes(), None, ReplicaType::ALL).expect("ends");
+        pool.state.remove(pool.now, name.as_bytes(), false).expect("not read");
+    });
+}
+
+/// A request of 128 keys, decoded, answered, encoded.
+fn batch(bencher: Bencher, keys: u64, method: Method) {
+    let mut pool = Pool::new(keys);
+    let bodies: Vec<Vec<u8>> = (0..64)
+        .map(|_| {
+            let names: Vec<usize> = (0..BATCH).map(|_| pool.random()).collect();
+            let texts: Vec<Text<'_>> = names.iter().map(|at| pool.keys[*at].as_str().into()).collect();
+            body(method, texts.longest(), |out| {
+                texts.put(out);
+                T.put(out);
+            })
+        })
+        .collect();
+    let mut out = Vec::new();
+    let mut nth = 0;
+    bencher.counter(ItemsCount::new(BATCH)).bench_local(|| {
+        nth = (nth + 1) % bodies.len();
+        out.clear();
+        dispatch(&mut pool.call(), method, &bodies[nth], &mut out).expect("well formed");
+    });
+}
+
+#[divan::bench(args = [20_000, 1_000_000])]
+fn batch_exist_key_body(bencher: Bencher, keys: u64) {
+    batch(bencher, keys, Method::BatchExistKey);
+}
+
+#[divan::bench(args = [20_000, 1_000_000])]
+fn batch_get_replica_list_body(bencher: Bencher, keys: u64) {
+    batch(bencher, keys, Method::BatchGetReplicaList);
+}
+
+/// BatchPutStart and BatchPutEnd of 128 keys (and their removal, which is not part of the bodies).
+#[divan::bench(args = [20_000, 1_000_000])]
+fn batch_put_bodies(bencher: Bencher, keys: u64) {
+    let mut pool = Pool::new(keys);
+    let names: Vec<String> = (0..BATCH as u64).map(|i| key(keys + i)).collect();
+    let texts: Vec<Text<'_>> = names.iter().map(|name| name.as_str().into()).collect();
+    let start = body(Method::BatchPutStart, BATCH, |out| {
+        ME.put(out);
+        texts.put(out);
+        vec![MIB; BATCH].put(out);
+        ReplicateConfig::default().put(out);
+        T.put(out);
+    });
+    let objects: Vec<ObjectMeta<'_>> = texts.iter().map(|key| ObjectMeta { key: *key, object_checksum: None }).collect();
+    let end = body(Method::BatchPutEnd, BATCH, |out| {
+        ME.put(out);
+        objects.put(out);
+        ReplicaType::ALL.put(out);
+        T.put(out);
+    });
+    let mut out = Vec::new();
+    bencher.counter(ItemsCount::new(BATCH)).bench_local(|| {
+        out.clear();
+        dispatch(&mut pool.call(), Method::BatchPutStart, &start, &mut out).expect("well formed");
+        dispatch(&mut pool.call(), Method::BatchPutEnd, &end, &mut out).expect("well formed");
+        assert!(pool.call().batch_remove(texts.clone(), true, T).iter().all(Result::is_ok));
+    });
 }
