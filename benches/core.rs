@@ -181,7 +181,8 @@ fn batch_put_bodies(bencher: Bencher, keys: u64) {
         ReplicateConfig::default().put(out);
         T.put(out);
     });
-    let objects: Vec<ObjectMeta<'_>> = texts.iter().map(|key| ObjectMeta { key: *key, object_checksum: None }).collect();
+    let objects: Vec<ObjectMeta<'_>> =
+        texts.iter().map(|key| ObjectMeta { key: *key, object_checksum: None }).collect();
     let end = body(Method::BatchPutEnd, BATCH, |out| {
         ME.put(out);
         objects.put(out);

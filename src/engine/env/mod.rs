@@ -30,6 +30,10 @@ pub trait Env: Clone + Send + Sync + 'static {
     fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send;
     /// A random number.
     fn rng(&self) -> u64;
+    /// Processor time that the calling thread has used so far; `None` where threads are not real. A system call.
+    fn thread_cpu(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// Stream sockets.

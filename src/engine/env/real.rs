@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
 use tokio::net::{TcpListener, TcpStream, lookup_host};
 
 use crate::engine::base::{HostPort, Mono, Unix};
@@ -50,6 +52,12 @@ impl Env for RealEnv {
 
     fn rng(&self) -> u64 {
         self.rng.next()
+    }
+
+    fn thread_cpu(&self) -> Option<Duration> {
+        let usage = getrusage(UsageWho::RUSAGE_THREAD).ok()?;
+        let micros = |time: TimeVal| u64::try_from(time.tv_sec() * 1_000_000 + time.tv_usec()).unwrap_or(0);
+        Some(Duration::from_micros(micros(usage.user_time()) + micros(usage.system_time())))
     }
 }
 

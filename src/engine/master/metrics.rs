@@ -192,8 +192,10 @@ pub struct Counters {
     pub put_start_releases: u64,
     /// Sizes of the objects whose put ended, bytes.
     pub value_bytes: Histogram<8>,
-    /// How long the state was held at a time, nanoseconds. Ours.
+    /// How long the state was held at a time, nanoseconds; of long holds, the time that the holder was on a processor. Ours.
     pub state_hold_ns: Histogram<13>,
+    /// Holds that were long only because the system took the processor from the holder. Ours.
+    pub state_hold_preempted: u64,
 }
 
 impl Default for Counters {
@@ -246,6 +248,7 @@ impl Default for Counters {
             put_start_releases: 0,
             value_bytes: Histogram::new(VALUE_BOUNDS),
             state_hold_ns: Histogram::new(HOLD_BOUNDS_NS),
+            state_hold_preempted: 0,
         }
     }
 }
@@ -373,11 +376,16 @@ pub fn exposition<'a>(
     }
     out.histogram(
         "mcctl_master_state_hold_seconds",
-        "How long the state was held at a time",
+        "How long the state was held at a time, by the holder's processor time where that is less than half",
         &c.state_hold_ns,
         |out, ns| {
             let _ = write!(out, "{}", Duration::from_nanos(ns).as_secs_f64());
         },
+    );
+    out.counter(
+        "mcctl_master_state_hold_preempted_total",
+        "Holds during which the system took the processor away for longer than the hold worked",
+        c.state_hold_preempted,
     );
     out.head("mcctl_master_state_hold_max_seconds", "The longest time the state was held so far", "gauge");
     let _ = writeln!(
