@@ -31,6 +31,8 @@ const KEYS_PER_HOLD: usize = 64;
 pub trait Hold {
     /// Hold the state for as long as `work` takes.
     fn hold<R>(&mut self, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R;
+    /// Between two holds of one call: let others go first, if some wait.
+    fn step_aside(&mut self) {}
 }
 
 /// The state at hand, at one time: for tests and simulations.
@@ -85,6 +87,7 @@ impl<H: Hold> Call<H> {
             if end == items.len() {
                 return answers;
             }
+            self.0.step_aside();
         }
     }
 
@@ -183,6 +186,7 @@ impl<H: Hold> Call<H> {
             for chunk in found.chunks(KEYS_PER_HOLD) {
                 self.0.hold(|state, now, _| chunk.iter().for_each(|key| each(state, now, key)));
             }
+            self.0.step_aside();
         }
     }
 
@@ -442,6 +446,7 @@ impl<H: Hold> MasterApi for Call<H> {
         let mut removed = 0;
         while !walk.is_done() {
             removed += self.0.hold(|state, now, _| state.remove_slice(now, &mut walk, force));
+            self.0.step_aside();
         }
         i64::try_from(removed).unwrap_or(i64::MAX)
     }

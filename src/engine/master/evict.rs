@@ -3,6 +3,9 @@
 //! Upstream's arithmetic, in slices. A round begins when use is above the watermark or an allocation failed; it aims at a share of
 //! the objects, takes unpinned ones by the end of their lease, and falls back on soft-pinned ones if it got too few. Each slice
 //! gives up at most [`VICTIMS_PER_SLICE`] objects, so the state is never held long; the order is kept ready by `Order`.
+//!
+//! A put that comes while room is being made makes some itself ([`VICTIMS_PER_PUT`]): so room is made as fast as it is taken,
+//! whatever the scheduler does with the clockwork's thread.
 
 use std::time::Duration;
 
@@ -14,8 +17,10 @@ use crate::engine::master::state::MasterState;
 
 /// Objects given up while the state is held once.
 const VICTIMS_PER_SLICE: u64 = 64;
-/// Objects looked at while the state is held once.
-const LOOKS_PER_SLICE: u64 = 256;
+/// Objects looked at for one that is given up, at most: those of protected groups come along.
+const LOOKS_PER_VICTIM: u64 = 4;
+/// Objects given up by each put that comes during a round.
+const VICTIMS_PER_PUT: u64 = 2;
 /// Members of one group that are given up together at most; a larger group goes in parts.
 const GROUP_MEMBERS_MAX: u64 = 1024;
 /// Upstream looks every so often whether eviction is needed.
@@ -42,7 +47,10 @@ struct Round {
     freed_bytes: u64,
     /// Displaced writes whose memory was released meanwhile count as given up.
     released: u64,
+    /// The second pass: soft-pinned objects.
     soft: bool,
+    /// Nothing is left to do; the clockwork will close it.
+    done: bool,
 }
 
 impl MasterState {
@@ -70,7 +78,8 @@ impl MasterState {
         }
         let Some(mut round) = self.eviction.round.take() else { return false };
         round.released += released;
-        if self.advance(&mut round, now) {
+        self.advance(&mut round, now, VICTIMS_PER_SLICE);
+        if !round.done {
             self.eviction.round = Some(round);
             return true;
         }
@@ -80,6 +89,15 @@ impl MasterState {
             out.list.push(Effect::Evicted { objects: round.evicted, bytes: round.freed_bytes });
         }
         false
+    }
+
+    /// A put comes: if room is being made, make some.
+    #[inline]
+    pub(super) fn evict_for_put(&mut self, now: Mono) {
+        if let Some(mut round) = self.eviction.round.take() {
+            self.advance(&mut round, now, VICTIMS_PER_PUT);
+            self.eviction.round = Some(round);
+        }
     }
 
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "shares of a count, at most the count")]
@@ -97,33 +115,31 @@ impl MasterState {
             freed_bytes: 0,
             released: 0,
             soft: false,
+            done: false,
         });
     }
 
-    /// Go on with a round. True: there is more to do.
-    fn advance(&mut self, round: &mut Round, now: Mono) -> bool {
-        let stop_at = round.evicted + VICTIMS_PER_SLICE;
-        for _ in 0..LOOKS_PER_SLICE {
-            if round.evicted >= stop_at {
-                return true;
+    /// Go on with a round, for about `victims` objects.
+    fn advance(&mut self, round: &mut Round, now: Mono, victims: u64) {
+        let stop_at = round.evicted + victims;
+        for _ in 0..victims * LOOKS_PER_VICTIM {
+            if round.done || round.evicted >= stop_at {
+                return;
             }
             let (goal, next) = if round.soft {
                 (round.lower_bound.saturating_sub(round.released), self.order.first_pinned())
             } else {
                 (round.target, self.order.first_unpinned(&self.objects))
             };
-            let next = next.filter(|(lease, _)| *lease <= now && round.evicted < goal);
-            let Some((_, at)) = next else {
-                let short = round.evicted + round.released < round.lower_bound;
-                if round.soft || !short || !self.policy.evict_soft_pinned {
-                    return false;
+            match next.filter(|(lease, _)| *lease <= now && round.evicted < goal) {
+                Some((_, at)) => self.give_up(round, at, now),
+                None => {
+                    let short = round.evicted + round.released < round.lower_bound;
+                    round.done = round.soft || !short || !self.policy.evict_soft_pinned;
+                    round.soft = true;
                 }
-                round.soft = true;
-                continue;
-            };
-            self.give_up(round, at, now);
+            }
         }
-        true
     }
 
     /// Give up an object, and its group with it; or find that its turn comes later.

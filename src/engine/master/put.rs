@@ -96,6 +96,7 @@ impl MasterState {
         nth: usize,
     ) -> Result<Vec<ReplicaDescriptor>, Refusal> {
         check_put(key, bytes)?;
+        self.evict_for_put(now);
         if let Some(at) = self.find(key) {
             let object = &self.objects[at];
             if !object.processing || object.put_start + self.policy.put_discard_after >= now {
@@ -122,6 +123,7 @@ impl MasterState {
         nth: usize,
     ) -> Result<Vec<ReplicaDescriptor>, Refusal> {
         check_put(key, bytes)?;
+        self.evict_for_put(now);
         let mut heritage = Heritage { group: wish.group(nth), ..Heritage::default() };
         let Some(at) = self.find(key) else {
             return self.create(now, client, key, bytes, wish, heritage);

@@ -24,8 +24,9 @@ use crate::engine::wire::{DecodeError, Method};
 
 /// Departures that a subscriber may be behind before it loses some: a client's thousand segments leave at once.
 const DEPARTURES_KEPT: usize = 16 << 10;
-/// How long the clockwork steps aside for callers between two slices, at most.
-const STEP_ASIDE: Duration = Duration::from_micros(200);
+/// How long whoever works in slices sleeps between two of them while others wait for the state. A mutex is not fair, and yielding the
+/// processor instead is worse: the scheduler takes it for a wish to run much later, perhaps in the middle of the next slice.
+const STEP_ASIDE: Duration = Duration::from_micros(20);
 
 /// Holds longer than this are looked at twice.
 const LONG_HOLD: Duration = Duration::from_micros(500);
@@ -220,14 +221,6 @@ impl<E: Env> Shared<E> {
             }
         }
     }
-
-    /// Callers wait: let them have the state before the next slice.
-    fn step_aside(&self) {
-        let until = self.env.now() + STEP_ASIDE;
-        while self.waiting.load(Ordering::Relaxed) > 0 && self.env.now() < until {
-            std::thread::yield_now();
-        }
-    }
 }
 
 impl<E: Env> Service for Shared<E> {
@@ -242,13 +235,22 @@ impl<E: Env> Hold for Holder<'_, E> {
     fn hold<R>(&mut self, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R {
         self.0.hold(work)
     }
+
+    fn step_aside(&mut self) {
+        if self.0.waiting.load(Ordering::Relaxed) > 0 {
+            std::thread::sleep(STEP_ASIDE);
+        }
+    }
 }
 
 async fn run_clockwork<E: Env>(shared: Arc<Shared<E>>, mut stopping: watch::Receiver<bool>) {
     loop {
         while shared.hold(|state, now, effects| state.tick(now, effects)) {
-            shared.step_aside();
-            tokio::task::yield_now().await;
+            if shared.waiting.load(Ordering::Relaxed) > 0 {
+                shared.env.sleep(STEP_ASIDE).await;
+            } else {
+                tokio::task::yield_now().await;
+            }
             if *stopping.borrow() {
                 return;
             }
