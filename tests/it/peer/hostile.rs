@@ -139,3 +139,102 @@ fn the_master_survives_what_is_no_rpc() {
     let log = cluster.master.process.log();
     assert!(!log.contains("panicked"), "{log}");
 }
+
+/// One exchange on a handshake port: the JSON that answers a request of this kind.
+fn handshake(port: u16, kind: u8, json: &str) -> String {
+    let mut s = connect(port);
+    s.write_all(&(json.len() as u64 + 1).to_le_bytes()).unwrap();
+    s.write_all(&[&[kind], json.as_bytes()].concat()).unwrap();
+    let mut head = [0u8; 8];
+    s.read_exact(&mut head).unwrap();
+    let mut answer = vec![0; u64::from_le_bytes(head) as usize];
+    s.read_exact(&mut answer).unwrap();
+    String::from_utf8(answer[1..].to_vec()).unwrap()
+}
+
+#[test]
+fn a_node_survives_what_no_engine_sends() {
+    let mut cluster = Cluster::start(Make::Ours, Make::Ours, Metadata::P2p, 1, 64 << 20);
+    let detail = http_get(cluster.master.admin, "/get_segments_detail").unwrap().1;
+    let detail: serde_json::Value = serde_json::from_str(&detail).unwrap();
+    let segment = &detail["segments"][0];
+    let shake: u16 = segment["te_endpoint"].as_str().unwrap().rsplit(':').next().unwrap().parse().unwrap();
+    let base = u64::from_str_radix(segment["base_address"].as_str().unwrap().trim_start_matches("0x"), 16).unwrap();
+    let size = segment["size_bytes"].as_u64().unwrap();
+    let described: serde_json::Value = serde_json::from_str(&handshake(shake, 1, "{}")).unwrap();
+    let data = described["tcp_data_port"].as_u64().unwrap() as u16;
+    let mut client = cluster.client("client", 0, 64 << 20);
+    assert_eq!(client.put("before", 1, 1 << 20), 0);
+    let before = rss_kb(&cluster.nodes[0].process);
+    // the handshake port: other protocols, lengths that are only claimed, no JSON, deep JSON, random bytes
+    let deep = [&3001u64.to_le_bytes()[..], &[1], "[".repeat(3000).as_bytes()].concat();
+    let mut strangers: Vec<Vec<u8>> =
+        vec![b"GET / HTTP/1.1\r\n\r\n".to_vec(), SERVICE_READY.to_vec(), vec![0; 64], vec![0xff; 64], deep];
+    strangers.push([&(1u64 << 40).to_le_bytes()[..], &[1]].concat());
+    for kind in 0..6u8 {
+        strangers.push([&5u64.to_le_bytes()[..], &[kind], b"nono"].concat());
+    }
+    strangers.extend((0..64).map(|seed| payload(900 + seed, 50 + seed as usize * 31)));
+    for bytes in &strangers {
+        let t = Instant::now();
+        send(shake, bytes);
+        assert!(t.elapsed() < Duration::from_secs(8), "held for {:?} by {:02x?}", t.elapsed(), &bytes[..8]);
+    }
+    let claimed: Vec<TcpStream> = (0..32)
+        .map(|_| {
+            let mut s = connect(shake);
+            s.write_all(&(1u64 << 20).to_le_bytes()).unwrap();
+            s
+        })
+        .collect();
+    assert!(handshake(shake, 3, "{}").contains("success"), "a probe is answered meanwhile");
+    drop(claimed);
+    // the data port: ranges outside the segment, by a byte, by wrapping, of no length at all
+    let header = |address: u64, length: u64, opcode: u8| {
+        let mut h = [0u8; 24];
+        h[..8].copy_from_slice(&length.to_le_bytes());
+        h[8..16].copy_from_slice(&address.to_le_bytes());
+        h[16] = opcode;
+        h
+    };
+    for (address, length) in [
+        (0, 8),
+        (base - 1, 8),
+        (base - 8, 8),
+        (base + size, 1),
+        (base + size - 7, 8),
+        (base, size + 1),
+        (base, u64::MAX),
+        (u64::MAX - 3, 8),
+        (u64::MAX, u64::MAX),
+    ] {
+        for opcode in [0x00, 0x80, 0x01, 0x81] {
+            let back = send(data, &[&header(address, length, opcode)[..], &[0xEE; 64]].concat()).expect("closed");
+            assert!(back.len() <= 8, "{} bytes of memory for {address:#x}+{length:#x}, opcode {opcode:#x}", back.len());
+        }
+    }
+    let read = send(data, &header(base, 16, 0x80)).expect("answered");
+    assert_eq!(read.len(), 8 + 16, "a range inside is served: status and bytes");
+    for seed in 0..64u64 {
+        send(data, &payload(7000 + seed, 10 + seed as usize * 29));
+    }
+    for cut in 1..24 {
+        send(data, &header(base, 16, 0x81)[..cut]).expect("closed");
+    }
+    // the REST port
+    for bytes in
+        [&SERVICE_READY[..], &payload(5, 3000), b"PUT /api/put HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n"]
+    {
+        send(cluster.nodes[0].rest, bytes);
+    }
+    assert_eq!(http_get(cluster.nodes[0].rest, "/health").unwrap().0, 200);
+    assert!(rss_kb(&cluster.nodes[0].process) < before + GROWTH_MAX_KB, "memory follows strangers");
+    // what was stored is untouched, and the node goes on
+    assert_eq!(client.get("before", 1, 1 << 20), (1 << 20, true));
+    assert_eq!(client.put("after", 2, 1 << 20), 0);
+    assert_eq!(client.get("after", 2, 1 << 20), (1 << 20, true));
+    client.close();
+    assert!(cluster.nodes[0].process.stop().success());
+    let log = cluster.nodes[0].process.log();
+    assert!(!log.contains("panicked"), "{log}");
+}

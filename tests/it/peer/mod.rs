@@ -19,3 +19,4 @@ mod faults;
 mod hostile;
 mod metadata;
 mod metrics;
+mod own_client;

@@ -1,0 +1,251 @@
+//! Our own client, as a command and as a library, against every pairing of master and nodes: the list that the real client is put
+//! through, with the real client reading what ours wrote and the reverse.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mcctl::engine::base::{ByteSize, ErrorCode, HostPort, ObjectKey};
+use mcctl::engine::env::RealEnv;
+use mcctl::engine::store::{ClientConfig, Node, NodeConfig, PutOutcome, StoreError};
+use mcctl::engine::sys::memory::Memory;
+use mcctl::engine::sys::pages::MemoryPolicy;
+use mcctl::engine::transfer::{Protocol, TransferConfig, TransferSettings};
+use mcctl::engine::wire::types::ReplicateConfig;
+
+use super::cluster::{Cluster, Make, Metadata};
+use super::payload::payload;
+use super::process::{PATIENCE, run};
+use super::wheel::mcctl;
+
+const MIB: usize = 1 << 20;
+
+/// `mcctl store ...` at a cluster.
+struct Store<'a> {
+    cluster: &'a Cluster,
+    dir: &'a Path,
+}
+
+impl Store<'_> {
+    fn command(&self, args: &[&str]) -> Command {
+        let mut c = mcctl();
+        c.arg("store").args(args).args(["--master", &self.cluster.master.address()]);
+        c.args(["--admin", &format!("127.0.0.1:{}", self.cluster.master.admin)]);
+        if matches!(args[0], "put" | "get") {
+            c.args([
+                "--metadata-server",
+                &self.cluster.master.metadata(self.cluster.how),
+                "--local-hostname",
+                "127.0.0.1",
+            ]);
+        }
+        c
+    }
+
+    /// Exit code and all output.
+    fn run(&self, args: &[&str]) -> (i32, String) {
+        // a log of its own, so that the text is this run's
+        let _ = std::fs::remove_file(self.dir.join("store.log"));
+        let (status, text) = run("store", self.command(args), self.dir, PATIENCE);
+        (status.code().unwrap_or(-1), text)
+    }
+
+    fn succeeds(&self, args: &[&str]) -> String {
+        let (code, text) = self.run(args);
+        assert_eq!(code, 0, "mcctl store {args:?}: {text}");
+        text
+    }
+
+    fn answers_no(&self, args: &[&str]) -> String {
+        let (code, text) = self.run(args);
+        assert_eq!(code, 1, "mcctl store {args:?}: {text}");
+        text
+    }
+
+    fn put(&self, key: &str, value: &[u8], more: &[&str]) {
+        let file = self.dir.join("put");
+        std::fs::write(&file, value).unwrap();
+        self.succeeds(&[&["put", key, file.to_str().unwrap()], more].concat());
+    }
+
+    fn get(&self, key: &str) -> Vec<u8> {
+        let file = self.dir.join("got");
+        self.succeeds(&["get", key, "-o", file.to_str().unwrap()]);
+        std::fs::read(&file).unwrap()
+    }
+}
+
+/// The commands' list.
+fn commands(master: Make, node: Make, how: Metadata, nodes: usize) {
+    let cluster = Cluster::start(master, node, how, nodes, 512 << 20);
+    let store = Store { cluster: &cluster, dir: cluster.dir.path() };
+    let mut python = cluster.client("client", 0, 80 << 20);
+    for (i, size) in [1, 4096, MIB, 64 * MIB].into_iter().enumerate() {
+        let (seed, key) = (300 + i as u64, format!("size/{size}"));
+        let value = payload(seed, size);
+        store.put(&key, &value, &[]);
+        assert!(store.get(&key) == value, "{key} came back otherwise");
+        assert_eq!(python.get(&key, seed, size), (size as u64, true), "{key} as the real client reads it");
+        store.succeeds(&["exists", &key]);
+        assert!(store.succeeds(&["stat", &key]).contains("127.0.0.1"), "stat names the replica's place");
+        // and the other way round
+        let key = format!("python/{size}");
+        assert_eq!(python.put(&key, seed, size), 0);
+        assert!(store.get(&key) == value, "{key} came back otherwise");
+        store.succeeds(&["rm", "--force", &key, &format!("size/{size}")]);
+        assert_eq!(python.exist(&key), 0);
+    }
+    // no bytes: wrong use, before anybody is asked
+    let empty = cluster.dir.path().join("empty");
+    std::fs::write(&empty, b"").unwrap();
+    assert_eq!(store.run(&["put", "empty", empty.to_str().unwrap()]).0, 2);
+    // a key is written once; --upsert replaces
+    store.succeeds(&["put", "once", "--value", "first"]);
+    assert!(store.answers_no(&["put", "once", "--value", "second"]).contains("once"));
+    assert_eq!(store.get("once"), b"first");
+    store.succeeds(&["put", "once", "--value", "the second", "--upsert"]);
+    assert_eq!(store.get("once"), b"the second");
+    // what is not there
+    store.answers_no(&["get", "none"]);
+    store.answers_no(&["exists", "once", "none"]);
+    store.answers_no(&["rm", "none"]);
+    store.answers_no(&["stat", "none"]);
+    // two copies, as far as there are segments
+    store.put("two", &payload(9, MIB), &["--replicas", "2"]);
+    let a = python.ask(serde_json::json!({"do": "replicas", "key": "two"}));
+    assert_eq!(a["endpoints"].as_array().unwrap().len(), nodes.min(2));
+    assert!(store.get("two") == payload(9, MIB));
+    // lists and patterns
+    for i in 0..5 {
+        store.succeeds(&["put", &format!("list/{i}"), "--value", "x"]);
+    }
+    let listed = store.succeeds(&["ls"]);
+    assert_eq!(listed.lines().filter(|l| l.starts_with("list/")).count(), 5, "{listed}");
+    store.succeeds(&["rm", "--regex", "^list/[0-2]$"]);
+    assert_eq!(python.exist("list/1") + python.exist("list/3"), 1);
+    store.answers_no(&["rm", "list/3"]);
+    store.succeeds(&["rm", "--force", "list/3"]);
+    store.succeeds(&["rm", "--all", "--force"]);
+    assert_eq!(python.exist("once"), 0);
+    python.close();
+}
+
+/// A client of our library that lends `segment` bytes.
+async fn library(cluster: &Cluster, segment: u64) -> Node<RealEnv> {
+    let master: HostPort = cluster.master.address().parse().unwrap();
+    let config = NodeConfig {
+        local_hostname: "127.0.0.1".to_owned(),
+        name_ports: (12_300, 14_300),
+        segment_bytes: ByteSize(segment),
+        local_buffer_bytes: ByteSize(0),
+        memory: MemoryPolicy::default(),
+        engine: TransferConfig {
+            local_server_name: String::new(),
+            metadata: cluster.master.metadata(cluster.how).parse().unwrap(),
+            protocol: Protocol::Tcp,
+            announce_host: Some("127.0.0.1".to_owned()),
+            settings: TransferSettings::default(),
+        },
+        client: ClientConfig::new(master),
+        max_wait: Duration::from_secs(20),
+    };
+    Node::start(config, RealEnv::new()).await.unwrap()
+}
+
+/// The library's list: batches over the caller's memory.
+async fn batches(master: Make, node: Make, how: Metadata, nodes: usize) {
+    let cluster = Cluster::start(master, node, how, nodes, 512 << 20);
+    let own = library(&cluster, 0).await;
+    let client = own.client();
+    let n = 128;
+    let key = |i: usize| ObjectKey::from(format!("batch/{i}").as_str());
+    let keys: Vec<ObjectKey> = (0..n).map(key).collect();
+    let memory = Arc::new(Memory::from_vec(payload(1, n * MIB)));
+    let objects: Vec<_> =
+        keys.iter().enumerate().map(|(i, k)| (k.clone(), memory.slice(i * MIB, MIB).unwrap())).collect();
+    let outcomes = client.batch_put(&objects, &ReplicateConfig::default()).await.unwrap();
+    assert!(outcomes.iter().all(|o| matches!(o, Ok(PutOutcome::Stored { replicas: 1 }))), "{outcomes:?}");
+    let again = client.put(&objects[0].0, objects[0].1.clone(), &ReplicateConfig::default()).await.unwrap();
+    assert_eq!(again, PutOutcome::AlreadyExists);
+    let room = Arc::new(Memory::from_vec(vec![0; n * MIB]));
+    let into: Vec<_> = keys.iter().enumerate().map(|(i, k)| (k.clone(), room.slice(i * MIB, MIB).unwrap())).collect();
+    let sizes = client.batch_get_into(&into).await.unwrap();
+    assert!(sizes.iter().all(|s| matches!(s, Ok(MIB))), "{sizes:?}");
+    assert!(room.whole().to_vec() == payload(1, n * MIB), "the batch came back otherwise");
+    let there = client.batch_exists(&[key(0), key(n), key(1)]).await.unwrap();
+    assert!(matches!(&there[..], [Ok(true), Ok(false), Ok(true)]), "{there:?}");
+    let stats = client.batch_stat(&[key(3), key(n)]).await.unwrap();
+    assert_eq!(stats[0].as_ref().unwrap().size, MIB as u64);
+    assert!(stats[1].as_ref().unwrap_err().is_not_found());
+    let small = room.slice(0, MIB - 1).unwrap();
+    assert!(matches!(client.get_into(&key(0), small).await, Err(StoreError::TooSmall { .. })));
+    // the real client reads a part of it
+    let mut python = cluster.client("client", 0, 80 << 20);
+    let value = client.get(&key(77)).await.unwrap();
+    let at = memory.slice(77 * MIB, MIB).unwrap().to_vec();
+    assert!(value == at);
+    assert_eq!(python.exist("batch/77"), 1);
+    // removal
+    let code = |e: Result<(), StoreError>| e.unwrap_err().code();
+    assert_eq!(code(client.remove(&key(0), false).await), ErrorCode(-706));
+    client.remove(&key(0), true).await.unwrap();
+    assert_eq!(code(client.remove(&key(0), true).await), ErrorCode(-704));
+    assert_eq!(client.remove_by_regex("^batch/1$", true).await.unwrap(), 1);
+    assert_eq!(client.remove_all(true).await.unwrap(), n as i64 - 2);
+    // two replicas on different segments, one of which this process lends
+    let lender = library(&cluster, 64 << 20).await;
+    cluster.master.wait_segments(nodes + 1);
+    let two = ReplicateConfig { replica_num: 2, ..ReplicateConfig::default() };
+    let value = memory.slice(0, 3 * MIB + 5).unwrap();
+    let outcome = lender.client().put(&key(500), value.clone(), &two).await.unwrap();
+    assert_eq!(outcome, PutOutcome::Stored { replicas: 2 });
+    assert!(client.get(&key(500)).await.unwrap() == value.to_vec());
+    assert!(lender.client().get(&key(500)).await.unwrap() == value.to_vec());
+    // what it lends is read by the real client, too
+    for i in 0..6u64 {
+        assert_eq!(python.put(&format!("spread/{i}"), i, MIB), 0);
+        assert_eq!(python.get(&format!("spread/{i}"), i, MIB), (MIB as u64, true));
+        let read = client.get(&ObjectKey::from(format!("spread/{i}").as_str())).await.unwrap();
+        assert!(read == payload(i, MIB));
+    }
+    lender.stop().await;
+    cluster.master.wait_segments(nodes);
+    own.stop().await;
+    python.close();
+}
+
+#[test]
+fn commands_with_our_master_and_node() {
+    commands(Make::Ours, Make::Ours, Metadata::P2p, 1);
+}
+
+#[test]
+fn commands_with_our_master_and_three_real_nodes() {
+    commands(Make::Ours, Make::Real, Metadata::Http, 3);
+}
+
+#[test]
+fn commands_with_the_real_master_and_a_real_node() {
+    commands(Make::Real, Make::Real, Metadata::P2p, 1);
+}
+
+#[test]
+fn commands_with_the_real_master_metadata_and_our_three_nodes() {
+    commands(Make::Real, Make::Ours, Metadata::Http, 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_with_our_master_and_two_of_our_nodes() {
+    batches(Make::Ours, Make::Ours, Metadata::Http, 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_with_the_real_master_and_two_real_nodes() {
+    batches(Make::Real, Make::Real, Metadata::P2p, 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_with_the_real_master_and_a_real_node_over_http_metadata() {
+    batches(Make::Real, Make::Real, Metadata::Http, 1).await;
+}
