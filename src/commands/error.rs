@@ -177,8 +177,10 @@ impl From<clap::Error> for Failure {
         for line in lines {
             if let Some(tip) = line.strip_prefix("tip: ") {
                 next.get_or_insert(tip.to_owned());
-            } else if line.starts_with("Usage:") || line.starts_with("For more information") {
+            } else if line.starts_with("Usage:") {
                 next.get_or_insert(line.to_owned());
+            } else if line.starts_with("For more information") {
+                next.get_or_insert("--help tells more".to_owned());
             } else {
                 what = format!("{what} {line}");
             }

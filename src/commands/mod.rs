@@ -23,6 +23,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::error::{Exit, Failure, Outcome};
@@ -103,6 +104,11 @@ fn run(args: Vec<OsString>) -> Outcome {
                 Err(error) if !error.use_stderr() => {
                     output::data(error.to_string())?;
                     return Ok(Exit::Done);
+                }
+                // A command without its second word: the choice is shown, which is no error message.
+                Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+                    output::say(error.to_string().trim_end());
+                    return Ok(Exit::Usage);
                 }
                 Err(error) => return Err(error.into()),
             };
