@@ -59,9 +59,33 @@ pub struct Call<H>(
     pub H,
 );
 
+/// An item of a batch that may be about an object.
+trait Keyed {
+    /// The object's key.
+    fn key(&self) -> Option<&[u8]>;
+}
+
+impl Keyed for Text<'_> {
+    fn key(&self) -> Option<&[u8]> {
+        Some(self.0)
+    }
+}
+
+impl Keyed for ObjectMeta<'_> {
+    fn key(&self) -> Option<&[u8]> {
+        Some(self.key.0)
+    }
+}
+
+impl Keyed for ClientId {
+    fn key(&self) -> Option<&[u8]> {
+        None
+    }
+}
+
 impl<H: Hold> Call<H> {
     /// Answer a batch item by item, in holds of [`KEYS_PER_HOLD`].
-    fn batch<T, R>(
+    fn batch<T: Keyed, R>(
         &mut self,
         items: &[T],
         tally: Option<fn(&mut Counters) -> &mut BatchCount>,
@@ -73,6 +97,7 @@ impl<H: Hold> Call<H> {
             let begin = answers.len();
             let end = items.len().min(begin + KEYS_PER_HOLD);
             self.0.hold(|state, now, _| {
+                state.warm(items[begin..end].iter().filter_map(Keyed::key));
                 for (nth, item) in items.iter().enumerate().take(end).skip(begin) {
                     let answer = each(state, now, item, nth);
                     failed += usize::from(answer.is_err());

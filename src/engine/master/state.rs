@@ -105,6 +105,11 @@ impl MasterState {
         }
     }
 
+    /// A batch about these keys comes: see [`Objects::warm`].
+    pub(super) fn warm<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
+        self.objects.warm(keys);
+    }
+
     /// The object with this key, rid of replicas whose segment is gone; an object that has no other is gone, too.
     #[inline]
     pub(super) fn find(&mut self, key: &[u8]) -> Option<u32> {
