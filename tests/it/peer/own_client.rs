@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mcctl::engine::base::{ByteSize, ErrorCode, HostPort, ObjectKey};
 use mcctl::engine::env::RealEnv;
@@ -13,11 +13,12 @@ use mcctl::engine::sys::memory::Memory;
 use mcctl::engine::sys::pages::MemoryPolicy;
 use mcctl::engine::transfer::{Protocol, TransferConfig, TransferSettings};
 use mcctl::engine::wire::types::ReplicateConfig;
+use nix::sys::signal::Signal;
 
 use super::cluster::{Cluster, Make, Metadata};
 use super::payload::payload;
-use super::process::{PATIENCE, run};
-use super::wheel::mcctl;
+use super::process::{PATIENCE, Process, free_port, run};
+use super::wheel::{mcctl, wheel};
 
 const MIB: usize = 1 << 20;
 
@@ -213,6 +214,60 @@ async fn batches(master: Make, node: Make, how: Metadata, nodes: usize) {
     cluster.master.wait_segments(nodes);
     own.stop().await;
     python.close();
+}
+
+/// A process that is stopped looks alive to the kernel: connections open, bytes go nowhere. Each command ends by its own time limit
+/// with exit code 3, and works again when the process does.
+fn a_hung_peer(node: Make) {
+    let cluster = Cluster::start(Make::Ours, node, Metadata::P2p, 1, 64 << 20);
+    let store = Store { cluster: &cluster, dir: cluster.dir.path() };
+    store.put("there", &payload(1, MIB), &[]);
+    for (process, args) in [
+        (&cluster.nodes[0].process, ["get", "there", "-o", "hung"].as_slice()),
+        (&cluster.nodes[0].process, &["put", "new", "--value", "x"]),
+        (&cluster.master.process, &["get", "there", "-o", "hung"]),
+        (&cluster.master.process, &["exists", "there"]),
+    ] {
+        process.signal(Signal::SIGSTOP);
+        let t = Instant::now();
+        let (code, text) = store.run(&[args, &["--timeout", "2s"]].concat());
+        let took = t.elapsed();
+        process.signal(Signal::SIGCONT);
+        assert_eq!(code, 3, "{args:?}: {text}");
+        assert!(took < Duration::from_secs(8), "{args:?} took {took:?}");
+    }
+    assert!(store.get("there") == payload(1, MIB));
+}
+
+#[test]
+fn a_hung_node_of_ours_or_master_costs_a_command_its_time_limit() {
+    a_hung_peer(Make::Ours);
+}
+
+#[test]
+fn a_hung_real_node_costs_a_command_its_time_limit() {
+    a_hung_peer(Make::Real);
+}
+
+/// What `mcctl up` prints is what the real client needs.
+#[test]
+fn the_real_client_uses_the_store_of_up_with_what_it_prints() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut c = mcctl();
+    c.args(["up", "--json", "--segment-size", "512mb", "--rpc-port"]).arg(free_port().to_string());
+    c.arg("--metrics-port").arg(free_port().to_string()).arg("--metadata-port").arg(free_port().to_string());
+    c.arg("--rest-port").arg(free_port().to_string());
+    let mut up = Process::start("up", c, dir.path());
+    let line = up.wait_line("mcctl.up/1");
+    let document: serde_json::Value = serde_json::from_str(line.trim_start_matches(|c| c != '{')).unwrap();
+    let env = |name: &str| document["environment"][name].as_str().unwrap().to_owned();
+    let mut suite = wheel().script("client_suite.py");
+    suite.args(["--master", &env("MOONCAKE_MASTER"), "--metadata", &env("MOONCAKE_TE_META_DATA_SERVER")]);
+    suite.args(["--hostname", &env("MOONCAKE_LOCAL_HOSTNAME"), "--segment-size", &env("MOONCAKE_GLOBAL_SEGMENT_SIZE")]);
+    let (status, text) = run("suite", suite, dir.path(), Duration::from_secs(180));
+    assert!(status.success(), "{text}");
+    up.signal(Signal::SIGINT);
+    assert!(up.ended(PATIENCE).success());
 }
 
 #[test]
