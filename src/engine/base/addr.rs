@@ -1,6 +1,7 @@
 //! Host and port, in the forms that operators and Mooncake write.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
 /// A host (name, IPv4, or IPv6 without brackets) and a port.
@@ -68,7 +69,16 @@ impl HostPort {
 
 /// Is `host` `localhost`, in 127.0.0.0/8, or `::1`?
 pub fn host_is_loopback(host: &str) -> bool {
-    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    loopback_to_bind(host).is_some()
+}
+
+/// The address to bind for a service that is announced as `host`, when that is a loopback address or `localhost`: nobody else is
+/// to reach it then. `None` for any other host, which is no reason to bind less than all interfaces.
+pub fn loopback_to_bind(host: &str) -> Option<IpAddr> {
+    if host == "localhost" {
+        return Some(Ipv4Addr::LOCALHOST.into());
+    }
+    host.parse::<IpAddr>().ok().filter(IpAddr::is_loopback)
 }
 
 fn is_ipv6(text: &str) -> bool {
@@ -127,6 +137,16 @@ mod tests {
             assert_eq!(split(bad), None, "{bad}");
         }
         assert!("node-1".parse::<HostPort>().is_err());
+    }
+
+    #[test]
+    fn only_a_loopback_host_says_what_to_bind() {
+        assert_eq!(loopback_to_bind("localhost"), Some(Ipv4Addr::LOCALHOST.into()));
+        assert_eq!(loopback_to_bind("127.0.0.2").map(|ip| ip.to_string()).as_deref(), Some("127.0.0.2"));
+        assert_eq!(loopback_to_bind("::1").map(|ip| ip.to_string()).as_deref(), Some("::1"));
+        for host in ["10.0.0.1", "node-1", "0.0.0.0", "::"] {
+            assert_eq!(loopback_to_bind(host), None, "{host}");
+        }
     }
 
     #[test]

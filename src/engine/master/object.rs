@@ -1,7 +1,8 @@
-//! The records of all objects: found by key in a table of 4-byte slots, kept in a slab that never moves.
+//! The records of all objects: found by key in a table of 8-byte slots, kept in a slab that never moves.
 //!
 //! Nothing here knows a rule of the store; it keeps records whole. A record is 88 bytes; with its key (rounded up to 8), its
-//! share of the table (5 to 11 bytes) and its allocator run (24) a 68-byte key with one replica costs some 200 bytes.
+//! share of the table (10 to 20 bytes) and its allocator run (24) a 68-byte key with one replica costs some 205 bytes. A slot
+//! has the hash beside the index: growing the table then reads no record, each of which would be a wait for memory.
 //!
 //! The table is cut into shards by the hash's upper bits so that its growth is, too: rehashing all keys at once would hold the
 //! state for tens of milliseconds.
@@ -143,10 +144,19 @@ fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
+/// What the table holds for an object.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    /// Of the key.
+    hash: u32,
+    /// Where the record is.
+    at: u32,
+}
+
 /// All objects.
 #[derive(Debug)]
 pub(super) struct Objects {
-    shards: Box<[HashTable<u32>]>,
+    shards: Box<[HashTable<Slot>]>,
     slots: Chunked<Object>,
     keys: Keys,
     /// First free slot, linked by `next`.
@@ -190,7 +200,8 @@ impl Objects {
 
     /// The object with this key.
     pub fn find(&self, key: Hashed<'_>) -> Option<u32> {
-        self.shards[shard(key.hash)].find(spread(key.hash), |&at| self.is_named(at, key)).copied()
+        let is_it = |slot: &Slot| slot.hash == key.hash && self.is_named(slot.at, key);
+        self.shards[shard(key.hash)].find(spread(key.hash), is_it).map(|slot| slot.at)
     }
 
     /// Bring what looking these keys up will touch into the processor's caches. A look-up is a chain of four loads that each wait for
@@ -200,8 +211,8 @@ impl Objects {
         let mut found = 0;
         for key in keys.take(WARM_MAX) {
             let hash = self.hash(key).hash;
-            if let Some(&at) = self.shards[shard(hash)].iter_hash(spread(hash)).next() {
-                candidates[found] = at;
+            if let Some(slot) = self.shards[shard(hash)].iter_hash(spread(hash)).find(|slot| slot.hash == hash) {
+                candidates[found] = slot.at;
                 found += 1;
             }
         }
@@ -216,9 +227,7 @@ impl Objects {
 
     fn is_named(&self, at: u32, name: Hashed<'_>) -> bool {
         let object = &self.slots[at];
-        object.hash == name.hash
-            && object.key_len as usize == name.key.len()
-            && self.keys.get(object.key, object.key_len) == name.key
+        object.key_len as usize == name.key.len() && self.keys.get(object.key, object.key_len) == name.key
     }
 
     /// Keep a new object under `key`, which must not be taken.
@@ -248,8 +257,8 @@ impl Objects {
             self.slots[at] = object;
             at
         };
-        let slots = &self.slots;
-        self.shards[shard(key.hash)].insert_unique(spread(key.hash), at, |&at| spread(slots[at].hash));
+        let slot = Slot { hash: key.hash, at };
+        self.shards[shard(key.hash)].insert_unique(spread(key.hash), slot, |slot| spread(slot.hash));
         self.len += 1;
         at
     }
@@ -257,7 +266,7 @@ impl Objects {
     /// Forget the object; what it held besides its key comes back.
     pub fn remove(&mut self, at: u32) -> Removed {
         let hash = self.slots[at].hash;
-        let entry = self.shards[shard(hash)].find_entry(spread(hash), |&other| other == at);
+        let entry = self.shards[shard(hash)].find_entry(spread(hash), |slot| slot.at == at);
         entry.expect("every live object is in the table").remove();
         let object = &mut self.slots[at];
         self.keys.remove(object.key, object.key_len);

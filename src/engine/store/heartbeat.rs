@@ -14,10 +14,15 @@ use crate::engine::wire::types::{ClientStatus, Segment};
 pub const INTERVAL: Duration = Duration::from_millis(1000);
 
 /// Whether the last heartbeat was answered.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Pulse(Arc<AtomicBool>);
 
 impl Pulse {
+    /// Of a node that the master has just answered.
+    pub(in crate::engine::store) fn beating() -> Pulse {
+        Pulse(Arc::new(AtomicBool::new(true)))
+    }
+
     /// Did the master answer the last heartbeat, and does it know our segments?
     pub fn is_healthy(&self) -> bool {
         self.0.load(Ordering::Relaxed)
@@ -34,6 +39,8 @@ pub async fn run<E: Env>(client: StoreClient<E>, segments: Vec<Segment>, pulse: 
         let healthy = beat.is_ok();
         pulse.0.store(healthy, Ordering::Relaxed);
         match &beat {
+            // A client that has just mounted is told to remount by its first heartbeat: that is how it is made known.
+            Ok(true) if was_healthy.is_none() => tracing::debug!("the master knows this node"),
             Ok(true) => {
                 tracing::info!(segments = segments.len(), "segments mounted again: the master did not know them")
             }

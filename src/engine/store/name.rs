@@ -3,7 +3,9 @@
 //! The port names the node and is not listened on; it is bound all the same, so that two nodes of one host cannot take the same
 //! name. Upstream: `real_client.cpp`, `MC_STORE_CLIENT_MIN_PORT`, `MC_STORE_CLIENT_MAX_PORT`.
 
-use std::net::TcpListener;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, socket};
 
 use crate::engine::base::HostPort;
 use crate::engine::base::addr::ParseAddrError;
@@ -18,7 +20,8 @@ const TRIES: u64 = 200;
 pub struct NodeName {
     /// Host and port.
     pub name: HostPort,
-    _reserved: Option<TcpListener>,
+    /// Bound, but not listening: whoever mistakes the name for an address is refused at once.
+    _reserved: Option<OwnedFd>,
 }
 
 /// No name could be made.
@@ -54,12 +57,18 @@ impl NodeName {
         let span = u64::from(range.1.saturating_sub(range.0)) + 1;
         for _ in 0..TRIES.min(span * 4) {
             let port = range.0 + u16::try_from(random() % span).expect("below a span of 16 bits");
-            if let Ok(reserved) = TcpListener::bind(("0.0.0.0", port)) {
+            if let Ok(reserved) = reserve_port(port) {
                 return Ok(NodeName { name: HostPort::new(host, port), _reserved: Some(reserved) });
             }
         }
         Err(NameError::NoPort { range, tries: TRIES.min(span * 4) })
     }
+}
+
+fn reserve_port(port: u16) -> nix::Result<OwnedFd> {
+    let fd = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    bind(fd.as_raw_fd(), &SockaddrIn::new(0, 0, 0, 0, port))?;
+    Ok(fd)
 }
 
 #[cfg(test)]

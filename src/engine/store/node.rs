@@ -131,7 +131,7 @@ impl<E: Env> Node<E> {
                 return Err(error);
             }
         };
-        let pulse = Pulse::default();
+        let pulse = Pulse::beating();
         let heartbeat = segment.clone().map(|s| tokio::spawn(heartbeat::run(client.clone(), vec![s], pulse.clone())));
         Ok(Node { client, name, segment, registrations, pulse, heartbeat })
     }

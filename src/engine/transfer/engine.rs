@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use crate::engine::base::HostPort;
+use crate::engine::base::addr::loopback_to_bind;
 use crate::engine::env::{Env, Listener, Net};
 use crate::engine::metadata::{MetadataClient, MetadataUri};
 use crate::engine::sys::{Memory, host};
@@ -474,8 +475,12 @@ async fn listen_in_range<E: Env>(
     Err(no_port(settings.ports.clone(), PORT_TRIES, last))
 }
 
-/// All addresses of the family that `host` is announced in.
+/// All addresses of the family that `host` is announced in; but only the loopback when that is what is announced (upstream binds
+/// all even then, and serves whoever finds the port).
 fn wildcard(settings: &TransferSettings, host: &str, port: u16) -> HostPort {
+    if let Some(loopback) = loopback_to_bind(host) {
+        return HostPort::new(loopback.to_string(), port);
+    }
     let any = if settings.ipv6 || host.contains(':') { "::" } else { "0.0.0.0" };
     HostPort::new(any, port)
 }

@@ -57,7 +57,7 @@ impl Tcp {
         clock: Clock,
         rng: &dyn Fn() -> u64,
     ) -> Result<Tcp, TransferError> {
-        let target = Target::start(&settings.ports, rng, regions, settings.progress)?;
+        let target = Target::start(&host, &settings.ports, rng, regions, settings.progress)?;
         Ok(Tcp { target, host, settings, clock })
     }
 

@@ -14,6 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread;
 use std::time::Duration;
 
+use crate::engine::base::addr::loopback_to_bind;
 use crate::engine::sys::{Slice, socket};
 use crate::engine::transfer::TransferError;
 use crate::engine::transfer::counters::{Flow, Meter};
@@ -84,12 +85,13 @@ impl Target {
     /// # Errors
     /// No port is free, or no thread can be started.
     pub fn start(
+        host: &str,
         ports: &RangeInclusive<u16>,
         rng: &dyn Fn() -> u64,
         regions: Arc<RwLock<Regions>>,
         progress: Duration,
     ) -> Result<Target, TransferError> {
-        let listener = listen(ports, rng)?;
+        let listener = listen(host, ports, rng)?;
         let unusable = |source: io::Error| TransferError::NoPort {
             what: "data plane",
             first: *ports.start(),
@@ -157,14 +159,16 @@ impl Drop for Target {
     }
 }
 
-/// A listener on a free port of `ports`: dual-stack, or IPv4 where there is no IPv6.
-fn listen(ports: &RangeInclusive<u16>, rng: &dyn Fn() -> u64) -> Result<TcpListener, TransferError> {
+/// A listener on a free port of `ports`: dual-stack, or IPv4 where there is no IPv6; on the loopback alone when `host`, which is
+/// what is announced, is one.
+fn listen(host: &str, ports: &RangeInclusive<u16>, rng: &dyn Fn() -> u64) -> Result<TcpListener, TransferError> {
     let (first, last) = (*ports.start(), *ports.end());
     let mut source = io::Error::from(io::ErrorKind::AddrInUse);
-    let any = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
+    let any = || vec![IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
+    let addresses = loopback_to_bind(host).map_or_else(any, |loopback| vec![loopback]);
     for _ in 0..PORT_TRIES {
         let port = draw(ports, rng());
-        for address in any {
+        for &address in &addresses {
             match socket::listen(SocketAddr::new(address, port), BACKLOG) {
                 Ok(listener) => return Ok(listener),
                 Err(error) => {
