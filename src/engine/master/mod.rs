@@ -31,6 +31,7 @@ mod put;
 mod read;
 mod remove;
 mod segment;
+mod table;
 mod tick;
 
 pub use call::{Call, Direct, Hold};

@@ -1,27 +1,27 @@
-//! The records of all objects: found by key in a table of 8-byte slots, kept in a slab that never moves.
+//! The records of all objects: found by key through a table of 8-byte slots, kept in a slab that never moves.
 //!
 //! Nothing here knows a rule of the store; it keeps records whole. A record is 88 bytes; with its key (rounded up to 8), its
-//! share of the table (10 to 20 bytes) and its allocator run (24) a 68-byte key with one replica costs some 205 bytes. A slot
-//! has the hash beside the index: growing the table then reads no record, each of which would be a wait for memory.
-//!
-//! The table is cut into shards by the hash's upper bits so that its growth is, too: rehashing all keys at once would hold the
-//! state for tens of milliseconds.
+//! share of the table (10 to 20 bytes) and its allocator run (24) a 68-byte key with one replica costs some 200 bytes.
 
 use std::hash::BuildHasher;
+use std::hint::black_box;
 
 use foldhash::fast::FixedState;
-use hashbrown::HashTable;
 
 use crate::engine::alloc::Chunked;
 use crate::engine::base::Mono;
 use crate::engine::master::key::Keys;
 use crate::engine::master::order::Place;
+use crate::engine::master::table::Table;
 
 /// No object.
 pub(super) const NIL: u32 = u32::MAX;
 
 /// Objects that are kept at most; the index is a `u32` and some are left for safety.
 pub(super) const OBJECTS_MAX: u32 = 1 << 31;
+
+/// Keys that [`Objects::warm`] takes at a time.
+const WARM_MAX: usize = 64;
 
 /// A stretch of a segment that belongs to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,29 +134,10 @@ pub(super) struct Hashed<'a> {
     hash: u32,
 }
 
-/// The shard of a hash.
-fn shard(hash: u32) -> usize {
-    (hash >> (32 - SHARD_BITS)) as usize
-}
-
-/// The hash that a shard's table works with: it takes its tag from the upper bits and the bucket from the lower ones.
-fn spread(hash: u32) -> u64 {
-    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
-/// What the table holds for an object.
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    /// Of the key.
-    hash: u32,
-    /// Where the record is.
-    at: u32,
-}
-
 /// All objects.
 #[derive(Debug)]
 pub(super) struct Objects {
-    shards: Box<[HashTable<Slot>]>,
+    table: Table,
     slots: Chunked<Object>,
     keys: Keys,
     /// First free slot, linked by `next`.
@@ -165,15 +146,11 @@ pub(super) struct Objects {
     hasher: FixedState,
 }
 
-const SHARD_BITS: u32 = 10;
-/// Keys that are warmed at once.
-const WARM_MAX: usize = 64;
-
 impl Objects {
     /// None; `seed` decides the order of the table, so a run replays.
     pub fn new(seed: u64) -> Objects {
         Objects {
-            shards: (0..1 << SHARD_BITS).map(|_| HashTable::new()).collect(),
+            table: Table::new(),
             slots: Chunked::default(),
             keys: Keys::default(),
             spare: NIL,
@@ -200,34 +177,41 @@ impl Objects {
 
     /// The object with this key.
     pub fn find(&self, key: Hashed<'_>) -> Option<u32> {
-        let is_it = |slot: &Slot| slot.hash == key.hash && self.is_named(slot.at, key);
-        self.shards[shard(key.hash)].find(spread(key.hash), is_it).map(|slot| slot.at)
-    }
-
-    /// Bring what looking these keys up will touch into the processor's caches. A look-up is a chain of four loads that each wait for
-    /// memory; done for a batch step by step, the waits of all its keys overlap. On 20,000 keys that halves a batch's cost.
-    pub fn warm<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
-        let mut candidates = [NIL; WARM_MAX];
-        let mut found = 0;
-        for key in keys.take(WARM_MAX) {
-            let hash = self.hash(key).hash;
-            if let Some(slot) = self.shards[shard(hash)].iter_hash(spread(hash)).find(|slot| slot.hash == hash) {
-                candidates[found] = slot.at;
-                found += 1;
-            }
-        }
-        let candidates = &candidates[..found];
-        let lengths: u32 = candidates.iter().fold(0, |sum, &at| sum.wrapping_add(self.slots[at].key_len));
-        let ends = candidates.iter().fold(0u8, |sum, &at| match self.key(at) {
-            [first, .., last] => sum.wrapping_add(*first).wrapping_add(*last),
-            _ => sum,
-        });
-        std::hint::black_box((lengths, ends));
+        self.table.find(key.hash, |at| self.is_named(at, key))
     }
 
     fn is_named(&self, at: u32, name: Hashed<'_>) -> bool {
         let object = &self.slots[at];
         object.key_len as usize == name.key.len() && self.keys.get(object.key, object.key_len) == name.key
+    }
+
+    /// Bring near what looking these keys up will touch.
+    ///
+    /// A lookup is a chain of cache misses, table, record, key, and the processor waits for each. Here all lookups of a batch take
+    /// each step together, so that their misses overlap. What is read does not matter, only that it was.
+    pub fn warm<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
+        let mut hashes = [0u32; WARM_MAX];
+        let mut count = 0;
+        for (hash, key) in hashes.iter_mut().zip(keys) {
+            *hash = self.hash(key).hash;
+            count += 1;
+        }
+        let hashes = &hashes[..count];
+        black_box(hashes.iter().fold(0, |sum, hash| sum ^ self.table.touch(*hash)));
+        let mut found = [NIL; WARM_MAX];
+        for (found, hash) in found.iter_mut().zip(hashes) {
+            *found = self.table.guess(*hash).unwrap_or(NIL);
+        }
+        // A record lies on one or two lines: its first field and its last ones.
+        let touch =
+            |at: u32| self.slots.get(at).map_or(0, |object| object.key ^ object.prev ^ u32::from(object.processing));
+        black_box(found.iter().fold(0, |sum, at| sum ^ touch(*at)));
+        black_box(found.iter().fold(0u32, |sum, at| {
+            let Some(object) = self.slots.get(*at) else { return sum };
+            let key = self.keys.get(object.key, object.key_len);
+            let ends = key.first().map_or(0, |byte| u32::from(*byte)) ^ key.last().map_or(0, |byte| u32::from(*byte));
+            sum ^ ends ^ touch(object.prev) ^ touch(object.next)
+        }));
     }
 
     /// Keep a new object under `key`, which must not be taken.
@@ -257,17 +241,15 @@ impl Objects {
             self.slots[at] = object;
             at
         };
-        let slot = Slot { hash: key.hash, at };
-        self.shards[shard(key.hash)].insert_unique(spread(key.hash), slot, |slot| spread(slot.hash));
+        self.table.insert(key.hash, at);
         self.len += 1;
         at
     }
 
     /// Forget the object; what it held besides its key comes back.
     pub fn remove(&mut self, at: u32) -> Removed {
-        let hash = self.slots[at].hash;
-        let entry = self.shards[shard(hash)].find_entry(spread(hash), |slot| slot.at == at);
-        entry.expect("every live object is in the table").remove();
+        let was_there = self.table.remove(self.slots[at].hash, at);
+        debug_assert!(was_there, "every live object is in the table");
         let object = &mut self.slots[at];
         self.keys.remove(object.key, object.key_len);
         debug_assert!(object.place == Place::None, "an object leaves its list before it goes");
