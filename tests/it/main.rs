@@ -4,6 +4,7 @@ mod admin;
 mod cli;
 mod http;
 mod layers;
+mod master;
 mod metadata;
 mod model;
 mod peer;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::engine::base::Mono;
 use crate::engine::master::effect::{Departure, Effects};
 use crate::engine::master::state::MasterState;
+use crate::engine::wire::types::SegmentStatus;
 
 /// Of each kind of work, what is done while the state is held once.
 const CLIENTS_PER_SLICE: u32 = 8;
@@ -66,7 +67,10 @@ impl MasterState {
         }
         for _ in 0..SEGMENTS_PER_SLICE {
             if let Some(slot) = self.condemned.pop_front() {
-                self.retire(slot, Departure::Expired, out);
+                // An unmount may have come first, and the slot may be another segment's by now.
+                if self.segments.get(slot).is_some_and(|mounted| mounted.status == SegmentStatus::UNMOUNTING) {
+                    self.retire(slot, Departure::Expired, out);
+                }
             } else if let Some((_, segment)) = self.grace.first().copied().filter(|(at, _)| *at <= now) {
                 match self.segments.find(segment) {
                     Some((slot, _)) => self.retire(slot, Departure::GraceOver, out),

@@ -258,3 +258,20 @@ fn a_lost_segments_records_are_swept_in_slices() {
     again.now = again.now + Duration::from_secs(10);
     assert!(again.settle() >= slices, "{slices}");
 }
+
+#[test]
+fn a_condemned_segments_slot_can_be_used_again_before_the_clockwork_comes() {
+    let mut m = Master::new();
+    for id in 1..=100 {
+        m.mount(A, segment(id, "a:1", MIB));
+    }
+    m.now = m.now + Duration::from_secs(10);
+    assert!(m.state.tick(m.now, &mut m.effects), "a hundred take more than a slice");
+    for id in 1..=100 {
+        m.call().unmount_segment(SegmentId(id, id), A).expect("always");
+    }
+    let again: Vec<Segment> = (1..=100).map(|id| segment(id, "a:1", MIB)).collect();
+    assert_eq!(remount(&mut m, A, &again), Ok(()));
+    m.settle();
+    assert_eq!(m.state.gauges().capacity_bytes, 100 * MIB);
+}

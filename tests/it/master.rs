@@ -1,0 +1,150 @@
+//! The master's shell: many threads at one state, and what it tells when a client goes.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use mcctl::engine::base::{ClientId, ErrorCode, HostPort, SegmentId};
+use mcctl::engine::env::RealEnv;
+use mcctl::engine::master::view::AdminView;
+use mcctl::engine::master::{Departure, Effect, MasterConfig, MasterHandle, MasterServer};
+use mcctl::engine::wire::types::{ObjectMeta, ReplicaType, ReplicateConfig, Segment};
+use mcctl::engine::wire::{MasterApi, Text};
+
+const T: Text<'static> = Text(b"default");
+const ME: ClientId = ClientId(1, 1);
+const KIB: u64 = 1 << 10;
+
+async fn server(change: impl FnOnce(&mut MasterConfig)) -> MasterServer<RealEnv> {
+    let mut config = MasterConfig::new(HostPort::new("127.0.0.1", 0));
+    config.threads = 1;
+    change(&mut config);
+    MasterServer::start(config, RealEnv::new()).await.unwrap()
+}
+
+fn segment(id: u64, size: u64) -> Segment {
+    let name = format!("127.0.0.{id}:1");
+    Segment {
+        id: SegmentId(id, id),
+        name: name.as_str().into(),
+        base: id << 40,
+        size,
+        te_endpoint: name.as_str().into(),
+        protocol: "tcp".into(),
+        host_id: "".into(),
+    }
+}
+
+/// Put a key; false when there was no room.
+fn put(master: &MasterHandle<RealEnv>, client: ClientId, key: &str, bytes: u64) -> bool {
+    match master.call().put_start(client, key.into(), bytes, ReplicateConfig::default(), T) {
+        Ok(_) => {
+            let object = ObjectMeta { key: key.into(), object_checksum: None };
+            master.call().put_end(client, object, ReplicaType::ALL, T).unwrap();
+            true
+        }
+        Err(error) => {
+            assert_eq!(error, ErrorCode::NO_AVAILABLE_HANDLE, "{key}");
+            false
+        }
+    }
+}
+
+/// Address and length of every replica.
+fn ranges(master: &MasterHandle<RealEnv>) -> BTreeMap<u64, u64> {
+    let (mut keys, mut cursor) = (Vec::new(), 0);
+    while let Some(next) = master.keys(cursor, 1_000, &mut |key| keys.push(key.to_vec())) {
+        cursor = next;
+    }
+    let mut ranges = BTreeMap::new();
+    for replica in keys.iter().filter_map(|key| master.replicas(key).ok()).flatten() {
+        assert_eq!(ranges.insert(replica.address, replica.bytes), None);
+    }
+    ranges
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_threads_at_a_full_pool_leave_no_byte_in_two_places_and_sums_that_agree() {
+    let server = server(|config| config.policy.lease_ttl = Duration::from_millis(20)).await;
+    let handle = server.handle();
+    for id in 1..=4 {
+        handle.call().mount_segment(segment(id, 256 * KIB), ME).unwrap();
+    }
+    let stored = AtomicU64::new(0);
+    let work = |thread: u64| {
+        let client = ClientId(7, thread);
+        for i in 0..3_000u64 {
+            let key = format!("{thread}-{i}");
+            if put(&handle, client, &key, 500 + (i * 37 + thread) % 3_000) {
+                stored.fetch_add(1, Ordering::Relaxed);
+            }
+            match i % 7 {
+                0 => drop(handle.call().exist_key(key.as_str().into(), T)),
+                1 => drop(handle.call().remove(key.as_str().into(), true, T)),
+                2 => drop(handle.call().remove_by_regex(
+                    format!("^{thread}-{}$", i.saturating_sub(5)).as_str().into(),
+                    false,
+                    T,
+                )),
+                _ => {}
+            }
+        }
+    };
+    let work = &work;
+    tokio::task::block_in_place(|| std::thread::scope(|scope| (0..4).for_each(|t| drop(scope.spawn(move || work(t))))));
+    assert!(stored.load(Ordering::Relaxed) > 2_000, "most puts find room");
+    // Eviction may still be at work; a reading in between two equal sums is one.
+    let began = Instant::now();
+    let ranges = loop {
+        let before = handle.figures().1;
+        let ranges = ranges(&handle);
+        if handle.figures().1 == before {
+            assert_eq!(before.allocated_bytes, ranges.values().sum::<u64>());
+            break ranges;
+        }
+        assert!(began.elapsed() < Duration::from_secs(10), "eviction does not end");
+    };
+    let ends = ranges.iter().map(|(at, bytes)| at + bytes);
+    assert!(ends.zip(ranges.keys().skip(1)).all(|(end, next)| end <= *next), "a byte in two places");
+    assert!(handle.figures().0.evicted_keys > 0);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn who_listens_hears_of_a_client_that_went_and_of_what_it_lent() {
+    let server = server(|config| config.policy.client_ttl = Duration::from_millis(50)).await;
+    let handle = server.handle();
+    let mut departures = handle.departures();
+    handle.call().mount_segment(segment(1, KIB), ME).unwrap();
+    assert!(handle.has_segment_named("127.0.0.1:1"));
+    let mut heard = Vec::new();
+    let began = Instant::now();
+    while heard.len() < 2 && began.elapsed() < Duration::from_secs(10) {
+        heard.push(tokio::time::timeout(Duration::from_secs(10), departures.recv()).await.unwrap().unwrap());
+    }
+    let gone = |effect: &Effect| match effect {
+        Effect::Unmounted { name, reason: Departure::Expired, last_of_name: true, .. } => name.0 == "127.0.0.1:1",
+        _ => false,
+    };
+    assert!(heard.iter().any(gone) && heard.contains(&Effect::ClientExpired { client: ME }), "{heard:?}");
+    assert!(!handle.has_segment_named("127.0.0.1:1"));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_failed_allocation_makes_room_by_itself_within_moments() {
+    let server = server(|config| config.policy.watermark = 1.0).await;
+    let handle = server.handle();
+    handle.call().mount_segment(segment(1, 100 * KIB), ME).unwrap();
+    let mut nth = 0;
+    while put(&handle, ME, &format!("k{nth}"), KIB) {
+        nth += 1;
+    }
+    assert!(nth >= 98);
+    let began = Instant::now();
+    while !put(&handle, ME, "another", KIB) {
+        assert!(began.elapsed() < Duration::from_secs(10), "no room was made");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    server.stop().await;
+}
