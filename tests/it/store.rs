@@ -1,9 +1,11 @@
 //! Client and nodes against a master, all in this process over loopback sockets.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mcctl::engine::base::{ByteSize, ErrorCode, HostPort, ObjectKey};
+use mcctl::engine::base::{ByteSize, ClientId, ErrorCode, HostPort, ObjectKey, SegmentId};
 use mcctl::engine::env::{Env, RealEnv};
 use mcctl::engine::master::{MasterConfig, MasterServer};
 use mcctl::engine::metadata::MetadataUri;
@@ -12,7 +14,7 @@ use mcctl::engine::store::{ClientConfig, Node, NodeConfig, NodeError, PutOutcome
 use mcctl::engine::sys::memory::Memory;
 use mcctl::engine::sys::pages::MemoryPolicy;
 use mcctl::engine::transfer::{Protocol, TransferConfig, TransferSettings};
-use mcctl::engine::wire::types::ReplicateConfig;
+use mcctl::engine::wire::types::{ReplicateConfig, Segment};
 
 const MIB: usize = 1 << 20;
 
@@ -169,6 +171,82 @@ async fn a_read_goes_on_with_the_other_replica_when_a_node_is_gone() {
         assert_eq!(client.client().get(&key("k")).await.unwrap(), bytes(50_000, 3));
     }
     drop(second);
+}
+
+/// A peer whose data port takes bytes and says nothing, as a stopped process does; or whose handshake port does so already.
+fn hung_peer(at_handshake: bool) -> String {
+    let handshake = TcpListener::bind("127.0.0.1:0").unwrap();
+    let data = TcpListener::bind("127.0.0.1:0").unwrap();
+    let name = handshake.local_addr().unwrap().to_string();
+    let document = format!(
+        r#"{{"buffers":[{{"addr":4096,"length":1048576,"name":"{name}"}}],"name":"{name}","protocol":"tcp","tcp_data_host":"127.0.0.1","tcp_data_port":{},"tcp_proto_version":2,"timestamp":""}}"#,
+        data.local_addr().unwrap().port()
+    );
+    std::thread::spawn(move || {
+        let _data = data;
+        let mut held = Vec::new();
+        for stream in handshake.incoming() {
+            let mut stream = stream.unwrap();
+            if at_handshake {
+                held.push(stream);
+                continue;
+            }
+            let mut length = [0; 8];
+            stream.read_exact(&mut length).unwrap();
+            let mut body = vec![0; u64::from_le_bytes(length) as usize];
+            stream.read_exact(&mut body).unwrap();
+            let length = (document.len() as u64 + 1).to_le_bytes();
+            stream.write_all(&[&length[..], &[body[0]], document.as_bytes()].concat()).unwrap();
+        }
+    });
+    name
+}
+
+async fn put_to_hung_peer(at_handshake: bool) -> (StoreError, Result<PutOutcome, StoreError>) {
+    let master = master(0).await;
+    let mut config = config(master.rpc_port(), 0);
+    config.client.transfer_deadline = Duration::from_millis(700);
+    let client = Node::start(config, RealEnv::new()).await.unwrap();
+    let endpoint = hung_peer(at_handshake);
+    let segment = Segment {
+        id: SegmentId(1, 2),
+        name: endpoint.as_str().into(),
+        base: 4096,
+        size: 1 << 20,
+        te_endpoint: endpoint.as_str().into(),
+        protocol: "tcp".into(),
+        host_id: "".into(),
+    };
+    client.client().master().mount_segment(segment, ClientId(3, 4)).await.unwrap().unwrap();
+    let config = ReplicateConfig::default();
+    let failed = client.client().put(&key("k"), slice(vec![7; 1000]), &config).await.expect_err("nobody answers");
+    (failed, client.client().put(&key("k"), slice(vec![7; 1000]), &config).await)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn room_to_which_bytes_may_still_be_on_their_way_is_not_given_back() {
+    let (failed, again) = put_to_hung_peer(false).await;
+    assert!(failed.may_still_land(), "{failed}");
+    // The key is still being written, as far as the master knows.
+    assert!(matches!(again, Ok(PutOutcome::AlreadyExists)), "{again:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn room_to_which_nothing_was_sent_is_given_back_at_once() {
+    let (failed, again) = put_to_hung_peer(true).await;
+    assert!(!failed.may_still_land(), "{failed}");
+    assert!(matches!(again, Err(StoreError::Transfer { .. })), "{again:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_waits_for_a_silent_master_no_longer_than_it_was_told() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut config = config(silent.local_addr().unwrap().port(), 16);
+    config.max_wait = Duration::from_millis(500);
+    let env = RealEnv::new();
+    let before = env.now();
+    Node::start(config, env.clone()).await.err().expect("nobody answers");
+    assert!(env.now().since(before) < Duration::from_secs(4));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -125,7 +125,7 @@ fn policy(settings: &Settings) -> Result<Policy, Failure> {
     if settings.seconds("client_ttl") < CLIENT_TTL_MIN {
         return Err(Failure::usage("clients would expire between two heartbeats, which come every second")
             .found(settings.describe("client_ttl"))
-            .next("give 3 or more"));
+            .next("give 2 or more"));
     }
     Ok(Policy {
         lease_ttl: settings.duration("default_kv_lease_ttl"),
@@ -143,7 +143,7 @@ fn policy(settings: &Settings) -> Result<Policy, Failure> {
 }
 
 /// Upstream's clients ping every second.
-const CLIENT_TTL_MIN: Duration = Duration::from_secs(1);
+const CLIENT_TTL_MIN: Duration = Duration::from_secs(2);
 
 fn listen(what: &'static str, settings: &Settings, host: &str, port: &str) -> Listen {
     Listen {

@@ -115,11 +115,6 @@ impl CallError {
             _ => ErrorCode::RPC_FAIL,
         }
     }
-
-    /// Was the call surely not carried out?
-    pub fn was_not_sent(&self) -> bool {
-        matches!(self, CallError::Connect { .. } | CallError::ConnectTimeout { .. } | CallError::TooLarge { .. })
-    }
 }
 
 /// A client of one server. Clones share the connection.
@@ -162,22 +157,25 @@ impl<E: Env> RpcClient<E> {
         &self.0.address
     }
 
+    /// The connection, made now if there is none. Callers that come while one connects wait for it, but none longer than the time
+    /// for a connection.
     async fn connection(&self) -> Result<Arc<Connection>, CallError> {
         let inner = &*self.0;
-        let mut slot = inner.connection.lock().await;
-        if let Some(live) = slot.as_ref().filter(|c| !c.waiting.broken.load(Ordering::Acquire)) {
-            return Ok(live.clone());
-        }
-        let stream = match deadline(&inner.env, inner.timeouts.connect, inner.env.net().connect(&inner.address)).await {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(source)) => {
-                return Err(CallError::Connect { address: inner.address.clone(), source: Arc::new(source) });
+        let connected = async {
+            let mut slot = inner.connection.lock().await;
+            if let Some(live) = slot.as_ref().filter(|c| !c.waiting.broken.load(Ordering::Acquire)) {
+                return Ok(live.clone());
             }
-            Err(late) => return Err(CallError::ConnectTimeout { address: inner.address.clone(), limit: late.0 }),
+            let stream = inner.env.net().connect(&inner.address).await?;
+            let connection = Arc::new(Connection::over(stream));
+            *slot = Some(connection.clone());
+            Ok(connection)
         };
-        let connection = Arc::new(Connection::over(stream));
-        *slot = Some(connection.clone());
-        Ok(connection)
+        match deadline(&inner.env, inner.timeouts.connect, connected).await {
+            Ok(Ok(connection)) => Ok(connection),
+            Ok(Err(source)) => Err(CallError::Connect { address: inner.address.clone(), source: Arc::new(source) }),
+            Err(late) => Err(CallError::ConnectTimeout { address: inner.address.clone(), limit: late.0 }),
+        }
     }
 
     async fn exchange(&self, method: Method, body: Vec<u8>) -> Result<Answer, CallError> {
@@ -185,7 +183,6 @@ impl<E: Env> RpcClient<E> {
         let length = length.ok_or(CallError::TooLarge { method, bytes: body.len() })?;
         let connection = self.connection().await?;
         let address = || self.0.address.clone();
-        let closed = |why| CallError::Closed { address: address(), method, why };
         let seq = connection.seq.fetch_add(1, Ordering::Relaxed);
         let mut request = Vec::with_capacity(REQUEST_HEADER_BYTES + body.len());
         request.extend_from_slice(&RequestHeader { seq, function_id: method.id(), length, attachment: 0 }.encode());
@@ -193,14 +190,21 @@ impl<E: Env> RpcClient<E> {
         let (answered, answer) = oneshot::channel();
         connection.waiting.lock().insert(seq, answered);
         let _forget = Forget { waiting: &connection.waiting, seq };
-        if connection.waiting.broken.load(Ordering::Acquire) || connection.requests.send(request).await.is_err() {
-            return Err(closed("it was closed before the request was written".to_owned()));
-        }
         let limit = self.0.timeouts.call;
-        match deadline(&self.0.env, limit, answer).await {
-            Ok(Ok(answer)) => answer.map_err(closed),
-            Ok(Err(_)) => Err(closed("closed".to_owned())),
-            Err(_) => Err(CallError::Timeout { address: address(), method, limit }),
+        let answered = async {
+            if connection.waiting.broken.load(Ordering::Acquire) || connection.requests.send(request).await.is_err() {
+                return Err("it was closed before the request was written".to_owned());
+            }
+            answer.await.unwrap_or_else(|_| Err("closed".to_owned()))
+        };
+        match deadline(&self.0.env, limit, answered).await {
+            Ok(answer) => answer.map_err(|why| CallError::Closed { address: address(), method, why }),
+            Err(_) => {
+                // A server that does not answer one call in its time is asked over a new connection next: this one may be dead
+                // without having ended. Calls that wait on it still get their answers.
+                connection.waiting.broken.store(true, Ordering::Release);
+                Err(CallError::Timeout { address: address(), method, limit })
+            }
         }
     }
 }

@@ -108,6 +108,11 @@ impl StoreError {
         }
     }
 
+    /// Did a write fail in such a way that its bytes may still arrive? See [`TransferError::may_still_land`].
+    pub fn may_still_land(&self) -> bool {
+        matches!(self, StoreError::Transfer { writing: true, source, .. } if source.may_still_land())
+    }
+
     /// Is the object simply not there?
     pub fn is_not_found(&self) -> bool {
         self.code() == ErrorCode::OBJECT_NOT_FOUND

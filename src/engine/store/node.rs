@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::engine::base::{ByteSize, HostPort, Mono, SegmentId};
 use crate::engine::env::{Env, deadline};
 use crate::engine::metadata::MetadataUri;
+use crate::engine::rpc::CallError;
 use crate::engine::store::client::refused;
 use crate::engine::store::heartbeat::{self, Pulse};
 use crate::engine::store::name::{NameError, NodeName};
@@ -223,7 +224,11 @@ async fn find_master<E: Env>(
     let own_name = name.name.to_string();
     let mut told = false;
     loop {
-        let tried = StoreClient::connect(config.client.clone(), env.clone(), engine.clone(), Some(&own_name)).await;
+        let connect = StoreClient::connect(config.client.clone(), env.clone(), engine.clone(), Some(&own_name));
+        // A master that accepts and says nothing costs no more than the operator allows, either.
+        let left = give_up.since(env.now()).max(RETRY);
+        let silent = || CallError::ConnectTimeout { address: config.client.master.clone(), limit: config.max_wait };
+        let tried = deadline(env, left, connect).await.unwrap_or_else(|_| Err(silent().into()));
         match tried {
             Err(error) if heartbeat::is_worth_waiting(&error) && env.now() + RETRY < give_up => {
                 if !told {

@@ -141,8 +141,9 @@ impl<E: Env> StoreClient<E> {
         let endpoints: Vec<_> = movements.iter().map(|movement| movement.endpoint.clone()).collect();
         let moved = carry_out(self.engine(), movements, self.inner.config.transfer_deadline).await;
         for ((index, endpoint), moved) in owners.into_iter().zip(endpoints).zip(moved) {
+            // Of several failures the one that forbids taking the put back counts.
             if let Err(source) = moved
-                && outcomes[index].is_ok()
+                && (outcomes[index].is_ok() || source.may_still_land())
             {
                 let key = objects[index].0.clone();
                 outcomes[index] = Err(StoreError::Transfer { key, endpoint, writing: true, source });
@@ -153,7 +154,8 @@ impl<E: Env> StoreClient<E> {
 
     /// Tell the master what is whole, and take back what got room but could not be written. An answer to the former that never
     /// came leaves the object's fate unknown, which is reported as a failure; one to the latter does not matter, since the
-    /// master forgets unfinished objects by itself.
+    /// master forgets unfinished objects by itself. A write whose bytes may still arrive is not taken back, for its room would go
+    /// to another object at once: the master keeps it until its own, longer time for unfinished puts is over.
     async fn finish(
         &self,
         family: Family,
@@ -165,11 +167,10 @@ impl<E: Env> StoreClient<E> {
             outcomes.iter().enumerate().filter(|(_, outcome)| wanted(outcome)).map(|(index, _)| index).collect()
         };
         let written = indices(|outcome| matches!(outcome, Ok(PutOutcome::Stored { .. })));
-        let failed = indices(|outcome| {
-            matches!(
-                outcome,
-                Err(StoreError::Transfer { .. } | StoreError::NoReplica { .. } | StoreError::Empty { .. })
-            )
+        let failed = indices(|outcome| match outcome {
+            Err(error @ StoreError::Transfer { .. }) => !error.may_still_land(),
+            Err(StoreError::NoReplica { .. } | StoreError::Empty { .. }) => true,
+            _ => false,
         });
         let key = |index: &usize| Text(objects[*index].0.as_bytes());
         if !failed.is_empty() {

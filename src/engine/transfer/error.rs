@@ -211,6 +211,18 @@ pub enum TransferError {
 }
 
 impl TransferError {
+    /// May bytes of a write that failed in this way still arrive at the peer? They do when a process that was stopped goes on and
+    /// reads what is in its sockets. The place that they were meant for must not be given to anybody else meanwhile.
+    pub fn may_still_land(&self) -> bool {
+        match self {
+            TransferError::Lost { step, .. } | TransferError::Timeout { step, .. } => {
+                matches!(step, Step::Request | Step::Status | Step::Body)
+            }
+            TransferError::BadStatus { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Could the same call succeed later, without a change of configuration?
     pub fn is_retryable(&self) -> bool {
         match self {

@@ -185,7 +185,7 @@ pub fn put_response<E>(out: &mut Vec<u8>, seq: u32, body: impl FnOnce(&mut Vec<u
     out.extend_from_slice(&[0; RESPONSE_HEADER_BYTES]);
     let written = body(out);
     let length = match u32::try_from(out.len() - start - RESPONSE_HEADER_BYTES) {
-        Ok(length) if written.is_ok() => length,
+        Ok(length) if written.is_ok() && length <= RESPONSE_BODY_BYTES_MAX => length,
         _ => {
             out.truncate(start);
             if written.is_ok() {

@@ -1,7 +1,7 @@
 //! Lists, maps, optional values, and results.
 
 use crate::engine::base::ErrorCode;
-use crate::engine::wire::pack::{DecodeError, Literal, Packer, Reader, Wire};
+use crate::engine::wire::pack::{DecodeError, Fault, Literal, Packer, Reader, Wire};
 
 /// What a call answers: the value, or upstream's error number.
 pub type Expected<T> = Result<T, ErrorCode>;
@@ -10,6 +10,9 @@ pub type Expected<T> = Result<T, ErrorCode>;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Map<K, V>(pub Vec<(K, V)>);
 
+/// Items of one list that are taken: a batch of that many keys has been seen from nobody, and the answer to a larger one of one-byte
+/// keys would take gigabytes.
+pub const LIST_ITEMS_MAX: usize = 1 << 20;
 /// Elements that are reserved for before any has been read: a count is believed only so far, since an element of one byte on the
 /// wire may take hundreds in memory.
 const TRUSTED_COUNT: usize = 1024;
@@ -33,6 +36,9 @@ impl<'a, T: Wire<'a>> Wire<'a> for Vec<T> {
     #[inline]
     fn get(from: &mut Reader<'a>) -> Result<Vec<T>, DecodeError> {
         let count = from.length()?;
+        if count > LIST_ITEMS_MAX {
+            return Err(Fault::TooLong { length: count as u64, limit: LIST_ITEMS_MAX as u64 }.into());
+        }
         let mut items = Vec::with_capacity(count.min(TRUSTED_COUNT));
         for index in 0..count {
             items.push(T::get(from).map_err(|e| e.at(index))?);

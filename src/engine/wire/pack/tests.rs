@@ -76,6 +76,17 @@ fn a_count_beyond_the_bytes_left_is_refused_before_it_is_believed() {
 }
 
 #[test]
+fn a_list_of_too_many_items_is_refused() {
+    let list = TypeInfo::of::<Vec<TextBuf>>();
+    let mut body = (list.hash() | 1).to_le_bytes().to_vec();
+    body.push(0b10000);
+    body.extend_from_slice(&((1u32 << 20) + 1).to_le_bytes());
+    body.resize(body.len() + (5 << 20), 0);
+    let error = pack::decode::<Vec<TextBuf>>(&body, &list).expect_err("too many").to_string();
+    assert_eq!(error, "length 1048577 is over the limit of 1048576");
+}
+
+#[test]
 fn an_error_names_the_place_in_the_value() {
     let list = TypeInfo::of::<Vec<Expected<TextBuf>>>();
     let mut body = list.hash().to_le_bytes().to_vec();
