@@ -219,7 +219,8 @@ async fn batches(master: Make, node: Make, how: Metadata, nodes: usize) {
 /// A process that is stopped looks alive to the kernel: connections open, bytes go nowhere. Each command ends by its own time limit
 /// with exit code 3, and works again when the process does.
 fn a_hung_peer(node: Make) {
-    let cluster = Cluster::start(Make::Ours, node, Metadata::P2p, 1, 64 << 20);
+    // The stopped node must not be taken for dead meanwhile, however slow the machine.
+    let cluster = Cluster::with_flags(Make::Ours, node, Metadata::P2p, 1, 64 << 20, &["--client_ttl=120"]);
     let store = Store { cluster: &cluster, dir: cluster.dir.path() };
     store.put("there", &payload(1, MIB), &[]);
     for (process, args) in [
