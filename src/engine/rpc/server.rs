@@ -70,7 +70,7 @@ pub enum StartError {
         source: io::Error,
     },
     /// No thread could be started.
-    #[error("cannot start a worker thread: {0}")]
+    #[error("cannot start a worker thread: {0}; fewer threads, or a higher limit of open files, may help")]
     Thread(#[source] io::Error),
 }
 
@@ -110,8 +110,11 @@ impl RpcServer {
         for index in 0..config.threads {
             let (queue, sockets) = mpsc::channel(HANDOVER_QUEUE);
             let shared = shared.clone();
+            // Made here, so that a server whose threads cannot work does not start.
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.map_err(StartError::Thread)?;
             let thread = std::thread::Builder::new().name(format!("rpc-{index}"));
-            workers.push(thread.spawn(move || run_worker(&shared, sockets)).map_err(StartError::Thread)?);
+            workers.push(thread.spawn(move || run_worker(&shared, &runtime, sockets)).map_err(StartError::Thread)?);
             queues.push(Worker { queue, connections: Arc::default() });
         }
         let acceptor = tokio::spawn(accept(shared, listener, queues));
@@ -217,11 +220,11 @@ async fn accept<E: Env, S: Service>(
     }
 }
 
-fn run_worker<E: Env, S: Service>(shared: &Arc<Shared<E, S>>, mut sockets: mpsc::Receiver<Handover<E>>) {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return tracing::error!(%error, "a worker thread has no runtime"),
-    };
+fn run_worker<E: Env, S: Service>(
+    shared: &Arc<Shared<E, S>>,
+    runtime: &tokio::runtime::Runtime,
+    mut sockets: mpsc::Receiver<Handover<E>>,
+) {
     runtime.block_on(async {
         let mut tasks = JoinSet::new();
         let mut stop = shared.stopping.clone();
