@@ -187,7 +187,11 @@ impl<H: Hold> Call<H> {
     }
 
     /// Walk over all keys in which the expression is found; `each` gets those of a slice at a time, the state held.
-    fn matching(&mut self, pattern: &Pattern, mut each: impl FnMut(&mut MasterState, Mono, &[u8])) {
+    fn matching(
+        &mut self,
+        pattern: &Pattern,
+        mut each: impl FnMut(&mut MasterState, Mono, &[u8]),
+    ) -> Result<(), Refusal> {
         let mut walk = self.0.hold(|state, _, _| state.walk());
         let (mut bytes, mut ends) = (Vec::new(), Vec::new());
         while !walk.is_done() {
@@ -207,12 +211,16 @@ impl<H: Hold> Call<H> {
                 if pattern.is_in(key) {
                     found.push(key);
                 }
+                if pattern.is_too_hard() {
+                    return Err(Refusal::BadRegex);
+                }
             }
             for chunk in found.chunks(KEYS_PER_HOLD) {
                 self.0.hold(|state, now, _| chunk.iter().for_each(|key| each(state, now, key)));
             }
             self.0.step_aside();
         }
+        Ok(())
     }
 
     /// What a method whose feature is not here answers.
@@ -310,7 +318,7 @@ impl<H: Hold> MasterApi for Call<H> {
             if let Some(replicas) = state.lease_replicas(now, key) {
                 found.push((Text(key).to_buf(), replicas));
             }
-        });
+        })?;
         Ok(Map(found))
     }
 
@@ -459,7 +467,7 @@ impl<H: Hold> MasterApi for Call<H> {
         let pattern = Pattern::new(regex.0);
         self.count(|c| c.remove_by_regex.add(pattern.is_ok()));
         let mut removed = 0;
-        self.matching(&pattern?, |state, now, key| removed += i64::from(state.remove(now, key, force).is_ok()));
+        self.matching(&pattern?, |state, now, key| removed += i64::from(state.remove(now, key, force).is_ok()))?;
         Ok(removed)
     }
 

@@ -1,14 +1,18 @@
 //! Regular expressions over keys, as upstream's `std::regex_search` finds them: anywhere in the key, with back references.
 //!
-//! Matching never happens while the state is held, and gives up on a key after [`STEPS_MAX`] steps back: an expression from outside
-//! may be one whose search never ends.
+//! Matching never happens while the state is held, gives up on a key after [`STEPS_MAX`] steps back, and altogether after
+//! [`HARD_KEYS_MAX`] such keys: an expression from outside may be one whose search never ends.
+
+use std::cell::Cell;
 
 use fancy_regex::{Regex, RegexBuilder};
 
 use crate::engine::master::code::Refusal;
 
 /// Steps back that the search in one key may take; a key that needs more does not match.
-const STEPS_MAX: usize = 100_000;
+const STEPS_MAX: usize = 10_000;
+/// Keys that may need more; with one more the expression is refused, for the thread that searches has other callers.
+const HARD_KEYS_MAX: usize = 256;
 /// The longest expression, bytes.
 const PATTERN_BYTES_MAX: usize = 64 << 10;
 /// Memory that a compiled expression may take, bytes.
@@ -16,7 +20,10 @@ const COMPILED_BYTES_MAX: usize = 4 << 20;
 
 /// A compiled expression.
 #[derive(Debug)]
-pub(super) struct Pattern(Regex);
+pub(super) struct Pattern {
+    regex: Regex,
+    hard_keys: Cell<usize>,
+}
 
 impl Pattern {
     /// Compile `text`.
@@ -30,12 +37,21 @@ impl Pattern {
         }
         let mut builder = RegexBuilder::new(text);
         builder.backtrack_limit(STEPS_MAX).delegate_size_limit(COMPILED_BYTES_MAX);
-        builder.build().map(Pattern).map_err(|_| Refusal::BadRegex)
+        let regex = builder.build().map_err(|_| Refusal::BadRegex)?;
+        Ok(Pattern { regex, hard_keys: Cell::new(0) })
     }
 
     /// Is the expression found in the key?
     pub fn is_in(&self, key: &[u8]) -> bool {
-        self.0.is_match(&*String::from_utf8_lossy(key)).unwrap_or(false)
+        self.regex.is_match(&*String::from_utf8_lossy(key)).unwrap_or_else(|_| {
+            self.hard_keys.set(self.hard_keys.get() + 1);
+            false
+        })
+    }
+
+    /// Have so many keys been too hard that the search should end?
+    pub fn is_too_hard(&self) -> bool {
+        self.hard_keys.get() > HARD_KEYS_MAX
     }
 }
 
@@ -45,6 +61,15 @@ mod tests {
 
     fn check(pattern: &str, key: &str) -> bool {
         Pattern::new(pattern.as_bytes()).expect(pattern).is_in(key.as_bytes())
+    }
+
+    #[test]
+    fn an_expression_that_is_too_hard_for_many_keys_is_given_up() {
+        let pattern = Pattern::new(br"^(\w+\w+)+\1!$").unwrap();
+        let key = [b'a'; 64];
+        let searched = (0..10_000).take_while(|_| !pattern.is_in(&key) && !pattern.is_too_hard()).count();
+        assert_eq!(searched, HARD_KEYS_MAX);
+        assert!(!Pattern::new(b"b").unwrap().is_too_hard());
     }
 
     #[test]

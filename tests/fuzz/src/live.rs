@@ -53,7 +53,8 @@ pub fn data_port(data: &[u8]) {
         let mut regions = Regions::default();
         regions.insert(memory.clone(), Access::Remote, Keys::default()).expect("the first region");
         let regions = Arc::new(RwLock::new(regions));
-        let target = Target::start("127.0.0.1", &(20_000..=30_000), &|| 0, regions, Duration::from_secs(2)).expect("a port");
+        let target =
+            Target::start("127.0.0.1", &(20_000..=30_000), &|| 0, regions, Duration::from_secs(2)).expect("a port");
         (target, memory)
     });
     let mut sent = data.to_vec();
