@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeVal;
+use nix::time::{ClockId, clock_gettime};
 use tokio::net::{TcpListener, TcpStream, lookup_host};
 
 use crate::engine::base::{HostPort, Mono, Unix};
@@ -55,9 +54,8 @@ impl Env for RealEnv {
     }
 
     fn thread_cpu(&self) -> Option<Duration> {
-        let usage = getrusage(UsageWho::RUSAGE_THREAD).ok()?;
-        let micros = |time: TimeVal| u64::try_from(time.tv_sec() * 1_000_000 + time.tv_usec()).unwrap_or(0);
-        Some(Duration::from_micros(micros(usage.user_time()) + micros(usage.system_time())))
+        // Not getrusage: that lags by up to a timer tick while the thread runs.
+        clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok().map(Duration::from)
     }
 }
 

@@ -19,6 +19,9 @@ pub(super) const SEGMENTS_MAX: usize = 1 << 18;
 /// The longest name, endpoint or protocol, bytes.
 pub(super) const NAME_BYTES_MAX: usize = 4096;
 
+/// The protocols that there are.
+const PROTOCOLS: [&str; 2] = ["tcp", "rdma"];
+
 /// A mounted segment.
 #[derive(Debug)]
 pub(super) struct Mounted {
@@ -127,7 +130,11 @@ impl Segments {
     }
 
     /// Mount a segment whose id is not mounted; its slot.
-    pub fn mount(&mut self, segment: Segment, client: ClientId) -> u32 {
+    pub fn mount(&mut self, mut segment: Segment, client: ClientId) -> u32 {
+        // Every answer carries a clone of it, and a clone of a constant counts nothing.
+        if let Some(known) = PROTOCOLS.iter().find(|known| segment.protocol.0 == known.as_bytes()) {
+            segment.protocol.0 = Bytes::from_static(known.as_bytes());
+        }
         debug_assert!(!self.by_id.contains_key(&segment.id), "an id is mounted once");
         let slot = self.spare.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
