@@ -134,7 +134,9 @@ async fn version_1_moves_the_same_bytes_with_a_connection_for_each_request() {
 
 #[tokio::test]
 async fn lanes_stay_open_and_are_no_more_than_four() {
-    let ((theirs, memory), ours) = (target(1 << 20).await, engine().await);
+    let mut spread = config("127.0.0.1");
+    spread.settings.lanes_nearby = 16;
+    let ((theirs, memory), ours) = (target(1 << 20).await, start(spread).await);
     let buffer = Arc::new(Memory::from_vec(vec![0; 1 << 20]));
     for _ in 0..20 {
         let ops =

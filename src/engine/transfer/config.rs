@@ -99,6 +99,9 @@ pub struct TransferSettings {
     pub progress: Duration,
     /// `MC_TCP_PROTO`.
     pub framing: Framing,
+    /// On how many lanes at a time one thread sends small requests to a target on the same host, where the target's threads need the
+    /// processors too. Not upstream's; by the number of processors.
+    pub lanes_nearby: usize,
     /// How many threads move the bytes of one large batch, ours included. Not upstream's; by the number of processors.
     pub movers_per_batch: usize,
 }
@@ -124,6 +127,7 @@ impl Default for TransferSettings {
             status: Duration::from_secs(30),
             progress: Duration::from_secs(30),
             framing: Framing::Newest,
+            lanes_nearby: processors.clamp(2, 4),
             movers_per_batch: (processors / 2).clamp(1, 4),
         }
     }
@@ -176,6 +180,7 @@ impl TransferSettings {
             status: read.seconds("MC_TCP_STATUS_TIMEOUT_SEC", 1..=3600, base.status),
             progress: read.seconds("MC_TCP_PROGRESS_TIMEOUT_SEC", 1..=3600, base.progress),
             framing,
+            lanes_nearby: base.lanes_nearby,
             movers_per_batch: base.movers_per_batch,
         };
         // Upstream's listen backlog and chunk size need no counterpart here, but a wrong value is worth a word.

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -43,6 +43,8 @@ pub struct TcpPeer {
     pool: Pool,
     addresses: Mutex<Option<Arc<[SocketAddr]>>>,
     hung: AtomicU64,
+    /// Is the target on this host? Known once a lane was opened.
+    nearby: AtomicBool,
 }
 
 impl TcpPeer {
@@ -65,6 +67,7 @@ impl TcpPeer {
             pool,
             addresses: Mutex::new(None),
             hung: AtomicU64::new(0),
+            nearby: AtomicBool::new(true),
         })
     }
 
@@ -90,10 +93,14 @@ impl TcpPeer {
         })
     }
 
-    /// On how many lanes one thread should carry `ops`.
+    /// On how many lanes one thread should carry `ops`. Measured on two processors with 4 and 16 KiB: two lanes move 10 to 30 %
+    /// more than one and cost less CPU time, four cost up to 40 % more than two when the target has to share the processors.
     fn spread(&self, ops: &[Op]) -> usize {
-        let small = ops.iter().all(|op| op.local.len() <= SPREAD_BYTES_MAX);
-        if small { ops.len().div_ceil(2).min(self.settings.lanes_per_peer) } else { 1 }
+        if ops.iter().any(|op| op.local.len() > SPREAD_BYTES_MAX) {
+            return 1;
+        }
+        let most = if self.nearby.load(Ordering::Relaxed) { self.settings.lanes_nearby } else { usize::MAX };
+        ops.len().div_ceil(2).min(self.settings.lanes_per_peer).min(most)
     }
 
     /// Take parts of `work` until none is left, on up to `want` lanes at a time.
@@ -203,6 +210,8 @@ impl TcpPeer {
             *self.addresses.lock().unwrap_or_else(PoisonError::into_inner) = None;
             self.unreachable(Step::Connect, left, e)
         })?;
+        let nearby = matches!((stream.local_addr(), stream.peer_addr()), (Ok(a), Ok(b)) if a.ip() == b.ip());
+        self.nearby.store(nearby, Ordering::Relaxed);
         let limits = Limits { status: self.settings.status, progress: self.settings.progress };
         Ok(Lane::new(stream, self.version, limits, Arc::clone(&self.names)))
     }
