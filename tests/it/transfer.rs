@@ -431,6 +431,44 @@ async fn an_answer_that_is_no_status_is_an_error_that_shows_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_dribbling_peer_is_ended_by_the_deadline_but_not_taken_for_dead() {
+    let fake = Fake::start(2, |mut stream| {
+        let mut header = [0; 24];
+        stream.read_exact(&mut header).unwrap();
+        stream.write_all(b"\0\0\0\0VTCM").unwrap();
+        while stream.write_all(b"x").is_ok() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    });
+    let ours = engine().await;
+    let buffer = Arc::new(Memory::from_vec(vec![0; 4096]));
+    let began = Instant::now();
+    let read = vec![op(OpKind::Read, &buffer, 0, 4096, 4096)];
+    let error = ours.transfer(&fake.name, read, Duration::from_millis(400)).await.unwrap_err();
+    assert!(matches!(error, TransferError::Timeout { .. }), "{error}");
+    assert!((350..2000).contains(&(began.elapsed().as_millis() as u64)), "{:?}", began.elapsed());
+    assert!(!ours.peers()[0].down);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_is_heard_though_the_peer_neither_reads_on_nor_closes() {
+    let fake = Fake::start(2, |mut stream| {
+        let mut header = [0; 24];
+        stream.read_exact(&mut header).unwrap();
+        stream.write_all(b"\x01\0\0\0VTCM").unwrap();
+        std::thread::sleep(LIMIT);
+    });
+    let ours = engine().await;
+    let buffer = Arc::new(Memory::from_vec(vec![0; 64 << 20]));
+    for kind in [OpKind::Read, OpKind::Write] {
+        let began = Instant::now();
+        let results = ours.submit(&fake.name, vec![op(kind, &buffer, 0, 64 << 20, 4096)], LIMIT).finish().await;
+        assert!(is_rejected(&results[0]), "{results:?}");
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn lanes_that_the_peer_closed_are_replaced_without_an_error() {
     // Serves one request on each connection and closes it, though it claims to keep them.
     let fake = Fake::start(2, |mut stream| {

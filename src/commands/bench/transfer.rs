@@ -277,5 +277,10 @@ fn no_memory(error: &MemoryError) -> Failure {
         Some(cause) => failure.found(cause.to_string()),
         None => failure,
     };
-    failure.next("lower --buffer-size, or give this host more memory")
+    match error {
+        MemoryError::NotEnoughHugePages { .. } | MemoryError::NoSuchPage { .. } => {
+            failure.next("reserve more (sysctl vm.nr_hugepages), lower --buffer-size, or unset MC_STORE_USE_HUGEPAGE")
+        }
+        _ => failure.next("lower --buffer-size, or give this host more memory"),
+    }
 }

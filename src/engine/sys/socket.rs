@@ -3,7 +3,7 @@
 //! One call here is one system call; loops, deadlines and protocols are their callers'.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
@@ -110,6 +110,15 @@ pub fn prepare_listener(listener: &TcpListener, limit: Duration) -> io::Result<(
     Ok(())
 }
 
+/// Make closing `stream` discard what it has not sent and reset the connection, instead of sending the rest in the background.
+///
+/// # Errors
+/// What `setsockopt` says.
+pub fn discard_on_close(stream: &TcpStream) -> io::Result<()> {
+    setsockopt(stream, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 })?;
+    Ok(())
+}
+
 /// Wake every thread that waits in `accept` on this listener; each gets an error.
 ///
 /// # Errors
@@ -124,7 +133,6 @@ mod tests {
     use super::*;
     use crate::engine::sys::Memory;
     use std::io::{Read, Write};
-    use std::net::TcpStream;
     use std::os::fd::AsFd;
     use std::sync::Arc;
 
@@ -172,6 +180,20 @@ mod tests {
         assert!(accepted.nodelay().unwrap());
         assert_eq!(accepted.read_timeout().unwrap(), Some(Duration::from_secs(7)));
         assert_eq!(accepted.write_timeout().unwrap(), Some(Duration::from_secs(7)));
+    }
+
+    #[test]
+    fn what_was_not_sent_is_discarded_when_it_is_asked_for() {
+        let (a, mut b) = pair();
+        a.set_nonblocking(true).unwrap();
+        let memory = Arc::new(Memory::from_vec(vec![1; 64 << 20]));
+        let sent = send(a.as_fd(), &[], &memory.whole(), 0).unwrap();
+        assert!(sent < memory.len());
+        discard_on_close(&a).unwrap();
+        drop(a);
+        let mut got = Vec::new();
+        assert_eq!(b.read_to_end(&mut got).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+        assert!(got.len() < sent);
     }
 
     #[test]

@@ -235,7 +235,12 @@ impl Lane {
         Fault { error, meaning: if self.served && !answered { Meaning::Stale } else { Meaning::Gone } }
     }
 
+    /// The caller is told that this is over, so what is left of a write must not arrive later, when the target's bytes may be
+    /// another object's. (What has arrived there cannot be called back.)
     fn give_up(&self, end: GiveUp) -> Fault {
+        if let Err(error) = socket::discard_on_close(&self.stream) {
+            tracing::debug!(%error, "SO_LINGER refused");
+        }
         let peer = self.names.peer.clone();
         match end {
             GiveUp::Still(step, limit) => {
