@@ -8,12 +8,12 @@ use std::time::Duration;
 use mcctl::engine::base::{ByteSize, ClientId, ErrorCode, HostPort, ObjectKey, SegmentId};
 use mcctl::engine::env::{Env, RealEnv};
 use mcctl::engine::master::{MasterConfig, MasterServer};
-use mcctl::engine::metadata::MetadataUri;
+use mcctl::engine::metadata::{KeySpace, MetadataClient, MetadataService, MetadataUri};
 use mcctl::engine::rpc::Timeouts;
 use mcctl::engine::store::{ClientConfig, Node, NodeConfig, NodeError, PutOutcome, StoreError, name};
 use mcctl::engine::sys::memory::Memory;
 use mcctl::engine::sys::pages::MemoryPolicy;
-use mcctl::engine::transfer::{Protocol, TransferConfig, TransferSettings};
+use mcctl::engine::transfer::{Protocol, TransferConfig, TransferEngine, TransferSettings};
 use mcctl::engine::wire::types::{ReplicateConfig, Segment};
 
 const MIB: usize = 1 << 20;
@@ -263,6 +263,39 @@ async fn nodes_mount_again_by_themselves_when_the_master_was_restarted() {
     node.client().put(&key("after"), slice(vec![2; 100]), &config).await.unwrap();
     assert_eq!(node.client().get(&key("after")).await.unwrap(), vec![2; 100]);
     until("the pulse is back", async || node.pulse().is_healthy()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_whose_name_another_process_has_mounts_nothing_until_it_is_free_again() {
+    let service = MetadataService::new(RealEnv::new(), KeySpace::default());
+    let running = service.start(&HostPort::new("127.0.0.1", 0)).await.unwrap();
+    let first = master(0).await;
+    let port = first.rpc_port();
+    let mut config = config(port, 32);
+    config.engine.metadata = MetadataUri::Http(format!("http://{}/metadata", running.at()));
+    config.engine.announce_host = Some("127.0.0.1".to_owned());
+    let engine = config.engine.clone();
+    let node = Node::start(config, RealEnv::new()).await.unwrap();
+    first.stop().await;
+    // As if it had been paused past its time, and another process had taken its name.
+    let name = node.name().to_string();
+    service.forget_segment(&name);
+    let other = TransferConfig { local_server_name: name.clone(), ..engine };
+    let other = TransferEngine::start(other, RealEnv::new()).await.unwrap();
+    let client = MetadataClient::http(&format!("http://{}/metadata", running.at())).unwrap();
+    let key = format!("mooncake/ram/{name}");
+    let record = client.get(&key).await.unwrap();
+    let second = master(port).await;
+    let pings = || {
+        use mcctl::engine::master::view::AdminView;
+        second.handle().figures().0.ping.requests
+    };
+    until("the node has asked three times", async || pings() >= 3).await;
+    assert_eq!((segments(&second), node.pulse().is_healthy()), (0, false));
+    assert_eq!(client.get(&key).await.unwrap(), record);
+    other.shutdown().await.unwrap();
+    until("the segment is mounted again", async || segments(&second) == 1).await;
+    assert!(client.get(&key).await.unwrap().is_some_and(|now| Some(now) != record));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

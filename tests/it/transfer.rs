@@ -616,6 +616,52 @@ async fn records_that_the_service_lost_are_written_again() {
 }
 
 #[tokio::test]
+async fn an_engine_whose_name_was_taken_meanwhile_leaves_the_new_owners_records_alone() {
+    let (ram, rpc) = ("mooncake/ram/node", "mooncake/rpc_meta/node");
+    let cluster = Cluster::start().await;
+    let paused = start(cluster.config("node")).await;
+    let lent = paused.register(&memory(1000, 0), Access::Remote).await.unwrap();
+    let client = MetadataClient::http(&cluster.url()).unwrap();
+    for key in [ram, rpc] {
+        assert!(client.remove(key).await.unwrap());
+    }
+    let owner = start(cluster.config("node")).await;
+    owner.register(&memory(2000, 0), Access::Remote).await.unwrap();
+    let records = (cluster.record(ram).await, cluster.record(rpc).await);
+    let error = paused.republish().await.unwrap_err();
+    assert!(matches!(&error, TransferError::NameTaken { name, .. } if name == "node"), "{error}");
+    let error = paused.deregister(lent).await.unwrap_err();
+    assert!(matches!(&error, TransferError::NameTaken { .. }), "{error}");
+    paused.shutdown().await.unwrap();
+    assert_eq!((cluster.record(ram).await, cluster.record(rpc).await), records);
+    owner.shutdown().await.unwrap();
+    assert_eq!((cluster.record(ram).await, cluster.record(rpc).await), (None, None));
+}
+
+#[tokio::test]
+async fn taking_the_name_back_from_the_dead_leaves_both_records_written() {
+    let (ram, rpc) = ("mooncake/ram/node", "mooncake/rpc_meta/node");
+    let cluster = Cluster::start().await;
+    let theirs = start(cluster.config("node")).await;
+    theirs.register(&memory(1000, 0), Access::Remote).await.unwrap();
+    let meta = cluster.record(rpc).await;
+    let client = MetadataClient::http(&cluster.url()).unwrap();
+    for key in [ram, rpc] {
+        assert!(client.remove(key).await.unwrap());
+    }
+    let dead = format!("{{\"ip_or_host_name\":\"127.0.0.1\",\"rpc_port\":{}}}", closed_port());
+    client.put(rpc, dead.into()).await.unwrap();
+    theirs.republish().await.unwrap();
+    assert!(cluster.record(ram).await.unwrap().contains("\"length\":1000"));
+    assert_eq!(cluster.record(rpc).await, meta);
+}
+
+/// A port that nobody listens on: it was free a moment ago.
+fn closed_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[tokio::test]
 async fn shutdown_closes_the_ports_and_refuses_more_work() {
     let ((theirs, memory), ours) = (target(1000).await, engine().await);
     moves(&ours, &theirs, &memory).await;

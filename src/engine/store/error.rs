@@ -28,6 +28,9 @@ pub enum StoreError {
         /// What it should say.
         expected: &'static str,
     },
+    /// Another process has this node's name; what the node would mount would be looked for there.
+    #[error(transparent)]
+    Name(TransferError),
     /// An object without bytes cannot be stored.
     #[error("object {key} is empty; the store keeps objects of one byte and more")]
     Empty {
@@ -104,7 +107,7 @@ impl StoreError {
             StoreError::Transfer { .. } => ErrorCode::TRANSFER_FAIL,
             StoreError::LeaseExpired { .. } => ErrorCode::LEASE_EXPIRED,
             StoreError::BatchLength { .. } => ErrorCode::RPC_FAIL,
-            StoreError::NoMemory { .. } => ErrorCode::INTERNAL_ERROR,
+            StoreError::NoMemory { .. } | StoreError::Name(_) => ErrorCode::INTERNAL_ERROR,
         }
     }
 

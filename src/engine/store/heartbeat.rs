@@ -8,6 +8,7 @@ use crate::engine::env::Env;
 use crate::engine::rpc::CallError;
 use crate::engine::store::client::refused;
 use crate::engine::store::{StoreClient, StoreError};
+use crate::engine::transfer::TransferError;
 use crate::engine::wire::types::{ClientStatus, Segment};
 
 /// Time between heartbeats, as upstream. The master's patience is 10 s by default.
@@ -60,8 +61,11 @@ async fn beat<E: Env>(client: &StoreClient<E>, segments: &[Segment]) -> Result<b
         return Ok(false);
     }
     // The master that forgot us may be a new one with a new metadata service.
-    if let Err(error) = client.engine().republish().await {
-        tracing::warn!(%error, "the segment's record could not be published again");
+    match client.engine().republish().await {
+        Ok(()) => {}
+        // Peers would be sent to the other one for our objects.
+        Err(error @ TransferError::NameTaken { .. }) => return Err(StoreError::Name(error)),
+        Err(error) => tracing::warn!(%error, "the segment's record could not be published again"),
     }
     refused("ReMountSegment", client.master().remount_segment(segments.to_vec(), client.id()).await?)?;
     Ok(true)

@@ -2,6 +2,7 @@
 //!
 //! The rest of the engine does not know the `Env`: it stops here, behind a trait.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -28,9 +29,9 @@ pub(super) trait Directory: Send + Sync {
     fn claim(&self) -> BoxFuture<'static, Result<(), TransferError>>;
     /// Write our segment document.
     fn publish(&self) -> BoxFuture<'static, Result<(), TransferError>>;
-    /// Write both of our records again where they are missing or differ.
+    /// Write both of our records again where they are missing or differ, unless somebody else has the name now.
     fn republish(&self) -> BoxFuture<'static, Result<(), TransferError>>;
-    /// Remove our records.
+    /// Remove our records; what stands under our name is left alone when somebody else has it now.
     fn withdraw(&self) -> BoxFuture<'static, Result<(), TransferError>>;
     /// Send `message` to the engine of `segment`; was it taken?
     fn notify(&self, segment: &str, message: NotifyMessage) -> BoxFuture<'static, Result<bool, TransferError>>;
@@ -74,6 +75,8 @@ struct Shared<E> {
     service: Option<(MetadataClient, KeySpace)>,
     /// One writer at a time, so that the last document written is the newest.
     writing: tokio::sync::Mutex<()>,
+    /// Somebody else had our name when we last claimed it: nothing is written under it before it is ours again.
+    lost: AtomicBool,
 }
 
 impl<E: Env> Finder<E> {
@@ -87,7 +90,8 @@ impl<E: Env> Finder<E> {
     ) -> Finder<E> {
         let service = service.map(|client| (client, KeySpace::new(settings.cluster_id.as_deref())));
         let writing = tokio::sync::Mutex::new(());
-        Finder { shared: Arc::new(Shared { env, own, handshake, settings, service, writing }) }
+        let lost = AtomicBool::new(false);
+        Finder { shared: Arc::new(Shared { env, own, handshake, settings, service, writing, lost }) }
     }
 }
 
@@ -109,20 +113,24 @@ impl<E: Env> Directory for Finder<E> {
 
     fn publish(&self) -> BoxFuture<'static, Result<(), TransferError>> {
         let shared = Arc::clone(&self.shared);
-        async move { shared.publish().await }.boxed()
+        async move {
+            if shared.lost.load(Ordering::Relaxed) {
+                shared.claim().await?;
+            }
+            shared.publish().await
+        }
+        .boxed()
     }
 
     fn republish(&self) -> BoxFuture<'static, Result<(), TransferError>> {
         let shared = Arc::clone(&self.shared);
         async move {
-            shared.publish().await?;
-            let Some((client, keys)) = &shared.service else { return Ok(()) };
-            let key = keys.rpc_meta_key(&shared.own.name);
-            let there = client.get(&key).await?;
-            if there.is_none_or(|body| RpcMeta::from_json(&body).ok().as_ref() != Some(&shared.rpc_meta())) {
+            // The name first: whoever has it, has the segment's document too, and a take-over removes the old one.
+            if shared.owner().await? != Some(shared.rpc_meta()) {
                 shared.claim().await?;
             }
-            Ok(())
+            shared.lost.store(false, Ordering::Relaxed);
+            shared.publish().await
         }
         .boxed()
     }
@@ -225,10 +233,20 @@ impl<E: Env> Shared<E> {
     async fn withdraw(&self) -> Result<(), TransferError> {
         let Some((client, keys)) = &self.service else { return Ok(()) };
         let _writing = self.writing.lock().await;
+        if self.owner().await?.is_some_and(|owner| owner != self.rpc_meta()) {
+            return Ok(());
+        }
         let meta = client.remove(&keys.rpc_meta_key(&self.own.name)).await;
         client.remove(&keys.ram_key(&self.own.name)).await?;
         meta?;
         Ok(())
+    }
+
+    /// Who has our name, as far as that can be read; we ourselves without a service.
+    async fn owner(&self) -> Result<Option<RpcMeta>, TransferError> {
+        let Some((client, keys)) = &self.service else { return Ok(Some(self.rpc_meta())) };
+        let there = client.get(&keys.rpc_meta_key(&self.own.name)).await?;
+        Ok(there.and_then(|body| RpcMeta::from_json(&body).ok()))
     }
 
     /// Upstream's services take a `rpc_meta` record once; what a killed process left behind would keep its name for ever. So when
@@ -239,24 +257,28 @@ impl<E: Env> Shared<E> {
         let key = keys.rpc_meta_key(name);
         let body = Bytes::from(self.rpc_meta().to_json());
         let refusal: MetadataError = match client.put(&key, body.clone()).await {
-            Ok(()) => return Ok(()),
+            Ok(()) => {
+                self.lost.store(false, Ordering::Relaxed);
+                return Ok(());
+            }
             Err(error) if error.is_duplicate() => error,
             Err(error) => return Err(error.into()),
         };
-        let there = client.get(&key).await?;
-        let owner = there.as_deref().and_then(|body| RpcMeta::from_json(body).ok());
+        let owner = self.owner().await?;
         if owner.as_ref() == Some(&self.rpc_meta()) {
             return Ok(());
         }
         if let Some(RpcMeta(owner)) = owner
             && probe::is_alive(&self.env, &owner).await
         {
+            self.lost.store(true, Ordering::Relaxed);
             return Err(TransferError::NameTaken { name: name.clone(), owner: owner.to_string() });
         }
         tracing::info!(%name, %refusal, "the name's last owner does not answer; taking the name over");
         client.remove(&keys.ram_key(name)).await?;
         client.remove(&key).await?;
         client.put(&key, body).await?;
+        self.lost.store(false, Ordering::Relaxed);
         Ok(())
     }
 }
