@@ -17,7 +17,10 @@ pub fn block_on(threads: usize, work: impl Future<Output = Outcome>) -> Outcome 
     };
     let runtime = builder.worker_threads(threads.max(1)).enable_all().build();
     let runtime = runtime.map_err(|error| Failure::host("cannot start the runtime").found(error.to_string()))?;
-    runtime.block_on(work)
+    let outcome = runtime.block_on(work);
+    // A thread that still waits for a peer that is silent is not waited for; it ends with the process.
+    runtime.shutdown_background();
+    outcome
 }
 
 /// The CPUs that this process may use.

@@ -119,10 +119,17 @@ pub fn run(args: &Args) -> Outcome {
         settings,
     };
     runtime::block_on(1, async {
+        // From here on a signal ends this with the records removed. The start is not interrupted: it takes no longer than its
+        // calls may.
+        let mut signals = Signals::take()?;
         let engine = TransferEngine::start(config, RealEnv::new()).await.map_err(|e| failed(&e, args))?;
         let outcome = match args.mode {
-            Mode::Target => target(&engine, buffer, args).await,
-            Mode::Initiator => initiator(&engine, buffer, plan, args).await,
+            Mode::Target => target(&engine, buffer, &mut signals, args).await,
+            Mode::Initiator => tokio::select! {
+                outcome = initiator(&engine, buffer, plan, args) => outcome,
+                // The batches under way end with the engine.
+                signal = signals.next() => Err(Failure::no(format!("{signal}: stopped before the time was up"))),
+            },
         };
         if let Err(error) = engine.shutdown().await {
             tracing::warn!(%error, "this end's records may be left behind");
@@ -131,8 +138,7 @@ pub fn run(args: &Args) -> Outcome {
     })
 }
 
-async fn target(engine: &TransferEngine, buffer: Memory, args: &Args) -> Outcome {
-    let mut signals = Signals::take()?;
+async fn target(engine: &TransferEngine, buffer: Memory, signals: &mut Signals, args: &Args) -> Outcome {
     let bytes = buffer.len();
     engine.register(&Arc::new(buffer), Access::Remote).await.map_err(|e| failed(&e, args))?;
     let (at, segment, data) = (engine.handshake(), engine.segment_name(), engine.data_port());

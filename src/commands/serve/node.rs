@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::oneshot;
 
 use crate::commands::args::show_duration;
 use crate::commands::error::Failure;
@@ -115,24 +116,45 @@ pub struct RunningNode {
 
 impl RunningNode {
     /// Start the node of `plan` with the REST port `listen`: that first, so that nothing is lent by a node that then goes away again.
+    /// `None` when `stop` ended before the node had started; its records are gone again then.
     ///
     /// # Errors
     /// Nothing is left running then.
-    pub async fn start(plan: &NodePlan, listen: &Listen) -> Result<RunningNode, Failure> {
+    pub async fn start(
+        plan: &NodePlan,
+        listen: &Listen,
+        stop: impl Future<Output = ()>,
+    ) -> Result<Option<RunningNode>, Failure> {
         check_memory(plan)?;
         let env = RealEnv::new();
         let later = Arc::new(Later::default());
         let rest = rest::start(env.clone(), &listen.at, later.clone()).await;
         let rest = rest.map_err(|error| listen.failure(&error.source))?;
-        // A task of its own: taking memory blocks, and a signal must be heard meanwhile.
-        let task = AbortOnDrop(tokio::spawn(Node::start(config(plan), env)));
-        let node = match task.join().await {
+        // A task of its own: taking memory blocks, and a signal must be heard meanwhile. When this future is dropped, so is
+        // `tell`, and the task ends by itself.
+        let (tell, told) = oneshot::channel::<()>();
+        let told = async move { told.await.unwrap_or_default() };
+        let mut task = tokio::spawn(Node::start_unless(config(plan), env, told));
+        let ended = tokio::select! {
+            ended = &mut task => Some(ended),
+            () = stop => None,
+        };
+        let Some(ended) = ended else {
+            // Nobody hears it when the start has just ended.
+            let _ = tell.send(());
+            if let Ok(Ok(node)) = task.await {
+                node.stop().await;
+            }
+            rest.stop().await;
+            return Ok(None);
+        };
+        let node = match ended {
             Ok(started) => started.map_err(|error| failure(plan, error))?,
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         };
         // It is set once, here.
         let _ = later.0.set(node.store());
-        Ok(RunningNode { node, rest })
+        Ok(Some(RunningNode { node, rest }))
     }
 
     /// Where the REST port is.
@@ -144,21 +166,6 @@ impl RunningNode {
     pub async fn stop(self) {
         self.rest.stop().await;
         self.node.stop().await;
-    }
-}
-
-/// A task that does not outlive its owner.
-struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
-
-impl<T> AbortOnDrop<T> {
-    async fn join(mut self) -> Result<T, tokio::task::JoinError> {
-        (&mut self.0).await
-    }
-}
-
-impl<T> Drop for AbortOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 
@@ -259,6 +266,7 @@ pub(crate) fn failure(plan: &NodePlan, error: NodeError) -> Failure {
         NodeError::Memory(error) => memory_failure(plan, &error),
         NodeError::Engine(error) => engine_failure(plan, &error),
         NodeError::Master(error) => master_failure(plan, &error),
+        NodeError::Stopped => Failure::no(error.to_string()),
     }
 }
 

@@ -31,13 +31,11 @@ pub fn run(parsed: &Parsed, log_level: Option<&str>) -> Outcome {
     let (plan, rest) = plan(&settings, |master| interface::address_towards(&master.host, master.port))?;
     runtime::block_on(runtime::cpus().min(THREADS_MAX), async {
         let mut signals = Signals::take()?;
-        let node = tokio::select! {
-            node = RunningNode::start(&plan, &rest) => node?,
-            signal = signals.next() => {
-                tracing::info!("{signal}: stopping before the node was ready");
-                return Ok(Exit::Done);
-            }
+        let stop = async {
+            let signal = signals.next().await;
+            tracing::info!("{signal}: stopping before the node was ready");
         };
+        let Some(node) = RunningNode::start(&plan, &rest, stop).await? else { return Ok(Exit::Done) };
         let lent =
             node.node.segment().map_or_else(|| "no memory".to_owned(), |segment| ByteSize(segment.size).to_string());
         tracing::info!(

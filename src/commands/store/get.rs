@@ -8,6 +8,8 @@ use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::store::link::LinkArgs;
 use crate::engine::base::{ByteSize, ObjectKey};
+use crate::engine::env::RealEnv;
+use crate::engine::store::StoreClient;
 
 /// What to read, and where to.
 #[derive(Debug, clap::Args)]
@@ -23,9 +25,10 @@ pub struct Args {
 
 impl Args {
     pub(super) async fn run(self) -> Outcome {
-        let link = self.link.connect().await?;
-        let bytes = link.client().get(&ObjectKey::from(self.key.as_str())).await;
-        let bytes = bytes.map_err(|error| link.failure(&format!("get '{}'", self.key), &error));
+        let mut link = self.link.connect().await?;
+        let key = ObjectKey::from(self.key.as_str());
+        let get = async |client: &StoreClient<RealEnv>| client.get(&key).await;
+        let bytes = link.attempt(&format!("get '{}'", self.key), get).await;
         link.close().await;
         let bytes = bytes?;
         if let Some(path) = self.output.as_ref().filter(|path| path.as_os_str() != "-") {

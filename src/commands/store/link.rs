@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::commands::error::Failure;
+use crate::commands::runtime::Signals;
 use crate::commands::serve::node::{self, NodePlan};
 use crate::commands::target::{Master, MasterArgs};
 use crate::engine::base::{ByteSize, ErrorCode};
@@ -28,13 +29,14 @@ pub struct LinkArgs {
 pub struct Link {
     master: Master,
     node: Node<RealEnv>,
+    signals: Signals,
 }
 
 impl LinkArgs {
     /// Connect.
     ///
     /// # Errors
-    /// Master or metadata service are not there, or this host has no name.
+    /// Master or metadata service are not there, this host has no name, or a signal came.
     pub async fn connect(&self) -> Result<Link, Failure> {
         let master = self.master.resolve()?;
         let given = |flag: &Option<String>, spelled: &str, name: &str| match flag {
@@ -65,8 +67,12 @@ impl LinkArgs {
         let mut config = node::config(&plan);
         config.client.timeouts = master.timeouts();
         config.client.transfer_deadline = master.timeout;
-        match Node::start(config, RealEnv::new()).await {
-            Ok(node) => Ok(Link { master, node }),
+        let mut signals = Signals::take()?;
+        let mut came = "a signal";
+        let stop = async { came = signals.next().await };
+        match Node::start_unless(config, RealEnv::new(), stop).await {
+            Ok(node) => Ok(Link { master, node, signals }),
+            Err(NodeError::Stopped) => Err(stopped(came, "connect")),
             Err(NodeError::Master(error)) => Err(failure(&master, "connect", &error)),
             Err(error) => Err(node::failure(&plan, error)),
         }
@@ -74,20 +80,28 @@ impl LinkArgs {
 }
 
 impl Link {
-    /// The client.
-    pub fn client(&self) -> &StoreClient<RealEnv> {
-        self.node.client()
-    }
-
-    /// What `error` of the attempt to `what` means to the user.
-    pub fn failure(&self, what: &str, error: &StoreError) -> Failure {
-        failure(&self.master, what, error)
+    /// Do `work` on the attempt to `what`, unless a signal comes first. The link is to be closed in either case.
+    ///
+    /// # Errors
+    /// A signal came, or what `work` says, in the user's words.
+    pub async fn attempt<T, W>(&mut self, what: &str, work: W) -> Result<T, Failure>
+    where
+        W: AsyncFnOnce(&StoreClient<RealEnv>) -> Result<T, StoreError>,
+    {
+        tokio::select! {
+            done = work(self.node.client()) => done.map_err(|error| failure(&self.master, what, &error)),
+            signal = self.signals.next() => Err(stopped(signal, what)),
+        }
     }
 
     /// Take our name out of the metadata service, and end.
     pub async fn close(self) {
         self.node.stop().await;
     }
+}
+
+fn stopped(signal: &str, what: &str) -> Failure {
+    Failure::no(format!("{signal}: stopped on the attempt to {what}"))
 }
 
 fn failure(master: &Master, what: &str, error: &StoreError) -> Failure {

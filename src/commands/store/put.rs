@@ -13,7 +13,8 @@ use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::store::link::LinkArgs;
 use crate::engine::base::{ByteSize, ObjectKey};
-use crate::engine::store::PutOutcome;
+use crate::engine::env::RealEnv;
+use crate::engine::store::{PutOutcome, StoreClient};
 use crate::engine::sys::memory::Memory;
 use crate::engine::wire::types::{ReplicateConfig, SoftPinAction};
 
@@ -81,14 +82,14 @@ impl Args {
             ))
             .next("give a FILE that is not empty, or --value TEXT"));
         }
-        let link = self.link.connect().await?;
+        let mut link = self.link.connect().await?;
         let (key, config) = (ObjectKey::from(self.key.as_str()), self.config());
         let value = Arc::new(Memory::from_vec(bytes)).whole();
-        let outcome = match self.upsert {
-            true => link.client().upsert(&key, value, &config).await,
-            false => link.client().put(&key, value, &config).await,
+        let put = async |client: &StoreClient<RealEnv>| match self.upsert {
+            true => client.upsert(&key, value, &config).await,
+            false => client.put(&key, value, &config).await,
         };
-        let outcome = outcome.map_err(|error| link.failure(&format!("put '{}'", self.key), &error));
+        let outcome = link.attempt(&format!("put '{}'", self.key), put).await;
         link.close().await;
         let replicas = match outcome? {
             PutOutcome::Stored { replicas } => replicas,

@@ -226,8 +226,10 @@ impl Store {
             announce_host: Some(host),
             max_wait: MASTER_WAIT,
         };
-        match RunningNode::start(&node_plan, &rest).await {
-            Ok(node) => Ok(Store { assembly, node, node_plan, notes }),
+        // A signal ends the metadata service too, and with it the node's records.
+        match RunningNode::start(&node_plan, &rest, std::future::pending()).await {
+            Ok(Some(node)) => Ok(Store { assembly, node, node_plan, notes }),
+            Ok(None) => unreachable!("nothing stops it"),
             Err(failure) => {
                 assembly.stop().await;
                 Err(failure)

@@ -2,8 +2,11 @@
 //!
 //! Started all or nothing: what was set up before a step that failed is taken down again.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+
+use futures_util::future::{Either, select};
 
 use crate::engine::base::{ByteSize, HostPort, Mono, SegmentId};
 use crate::engine::env::{Env, deadline};
@@ -70,6 +73,9 @@ pub enum NodeError {
     /// The master did not answer in time, or refused.
     #[error(transparent)]
     Master(Box<StoreError>),
+    /// It was told to stop before it had found its master.
+    #[error("the node was told to stop before it had found its master")]
+    Stopped,
 }
 
 impl From<StoreError> for NodeError {
@@ -92,8 +98,22 @@ impl<E: Env> Node<E> {
     /// Take the memory, start the transfer engine, find the master, mount.
     ///
     /// # Errors
-    /// Nothing is left running then.
+    /// Nothing is left running then. But a caller that drops this before its end leaves the node's records in the metadata
+    /// service: see [`start_unless`](Node::start_unless).
     pub async fn start(config: NodeConfig, env: E) -> Result<Node<E>, NodeError> {
+        Node::start_unless(config, env, std::future::pending()).await
+    }
+
+    /// The same, but waiting for the master ends with [`NodeError::Stopped`] when `stop` does. The other steps, which take no
+    /// longer than their calls may, are not interrupted: a node that was past the waiting starts, and is to be stopped.
+    ///
+    /// # Errors
+    /// As [`start`](Node::start).
+    pub async fn start_unless(
+        config: NodeConfig,
+        env: E,
+        stop: impl Future<Output = ()> + Send,
+    ) -> Result<Node<E>, NodeError> {
         let name = NodeName::reserve(&config.local_hostname, config.name_ports, || env.rng())?;
         check_reachable(&config, &name)?;
         let source = MemorySource::new(config.memory);
@@ -102,7 +122,10 @@ impl<E: Env> Node<E> {
         let engine_config = TransferConfig { local_server_name: name.name.to_string(), ..config.engine.clone() };
         let engine = TransferEngine::start(engine_config, env.clone()).await?;
         let started = async {
-            let client = find_master(&config, &env, &engine, &name).await?;
+            let client = match select(pin!(stop), pin!(find_master(&config, &env, &engine, &name))).await {
+                Either::Left(((), _)) => return Err(NodeError::Stopped),
+                Either::Right((found, _)) => found?,
+            };
             let mut registrations = Vec::new();
             if let Some(memory) = &local_memory {
                 registrations.push(engine.register(memory, Access::Local).await?);

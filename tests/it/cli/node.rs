@@ -98,6 +98,73 @@ fn sigterm_ends_a_node_that_waits_for_its_master() {
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
 }
 
+/// Both records that a name has in a metadata service.
+fn records(metadata: u16, name: &str) -> [u16; 2] {
+    ["ram", "rpc_meta"].map(|kind| get(metadata, &format!("/metadata?key=mooncake/{kind}/{name}")).0)
+}
+
+#[test]
+fn a_signal_before_the_master_is_found_leaves_no_record_of_the_node() {
+    let mut service = Service::start(command(&["serve", "metadata", "--host", "127.0.0.1", "--port=0"]));
+    let metadata = service.port_after("http://127.0.0.1:");
+    let url = format!("--metadata-server=http://127.0.0.1:{metadata}/metadata");
+    let mut node = start(&node_args(nobody(), &["--max-wait-time=600", &url, "--local-hostname=127.0.0.1:7777"]));
+    node.line_with("the master does not answer yet");
+    assert_eq!(records(metadata, "127.0.0.1:7777"), [200, 200]);
+    assert_eq!(node.stop(Signal::SIGTERM), 0);
+    assert_eq!(records(metadata, "127.0.0.1:7777"), [404, 404]);
+}
+
+#[test]
+fn a_signal_ends_a_put_and_a_bench_that_wait_and_leaves_no_record_of_them() {
+    let mut service = Service::start(command(&["serve", "metadata", "--host", "127.0.0.1", "--port=0"]));
+    let metadata = service.port_after("http://127.0.0.1:");
+    let url = format!("http://127.0.0.1:{metadata}/metadata");
+    // Takes connections, and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = silent.local_addr().expect("bound").port();
+    let master = format!("--master=127.0.0.1:{port}");
+    let dead = format!("{{\"ip_or_host_name\":\"127.0.0.1\",\"rpc_port\":{port}}}");
+    let target = format!(
+        "{{\"buffers\":[{{\"addr\":4096,\"length\":1073741824,\"name\":\"t\"}}],\"name\":\"t\",\"protocol\":\"tcp\",\
+          \"tcp_data_host\":\"127.0.0.1\",\"tcp_data_port\":{port},\"tcp_proto_version\":2}}"
+    );
+    for (kind, body) in [("ram", target), ("rpc_meta", dead)] {
+        super::service::put(metadata, &format!("/metadata?key=mooncake/{kind}/t"), &body);
+    }
+    for args in [
+        &[
+            "store",
+            "put",
+            "k",
+            "--value=v",
+            "--timeout=60s",
+            &master,
+            "--metadata-server",
+            &url,
+            "--local-hostname=ours:7",
+        ][..],
+        &["store", "get", "k", "--timeout=60s", &master, "--metadata-server", &url, "--local-hostname=ours:7"],
+        &[
+            "bench",
+            "transfer",
+            "--segment-id=t",
+            "--duration=60",
+            "--metadata-server",
+            &url,
+            "--local-server-name=ours:7",
+        ],
+    ] {
+        let mut run = Service::start(command(args));
+        wait_until("its records are there", PATIENCE, || records(metadata, "ours:7") == [200, 200]);
+        let began = Instant::now();
+        assert_eq!(run.stop(Signal::SIGINT), 1, "{:#?}", run.all_lines());
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+        assert_eq!(records(metadata, "ours:7"), [404, 404], "{:#?}", run.all_lines());
+        assert!(run.all_lines().iter().any(|line| line.contains("SIGINT: stopped")), "{:#?}", run.all_lines());
+    }
+}
+
 #[test]
 fn a_node_waits_for_a_master_that_comes_later() {
     let port = nobody();

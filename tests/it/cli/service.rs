@@ -120,9 +120,23 @@ impl Drop for Service {
 
 /// The status and body of a GET.
 pub fn get(port: u16, target: &str) -> (u16, String) {
+    ask(port, "GET", target, "")
+}
+
+/// The status of a PUT of `body`.
+pub fn put(port: u16, target: &str, body: &str) -> u16 {
+    ask(port, "PUT", target, body).0
+}
+
+fn ask(port: u16, method: &str, target: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
-    write!(stream, "GET {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").expect("sent");
+    let length = body.len();
+    write!(
+        stream,
+        "{method} {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+    .expect("sent");
     let mut text = Vec::new();
     stream.read_to_end(&mut text).expect("answered");
     let text = String::from_utf8_lossy(&text);
