@@ -252,7 +252,7 @@ async fn a_real_engine_that_is_stopped_costs_its_deadline_once_and_is_used_again
     let memory = Arc::new(Memory::from_vec(vec![0; 4096]));
     let read = || vec![Op { kind: OpKind::Read, local: memory.whole(), remote: RemoteAddr(real.address) }];
     ours.transfer(&real.segment, read(), PATIENCE).await.unwrap();
-    real.dialogue.process().signal(nix::sys::signal::Signal::SIGSTOP);
+    tokio::task::block_in_place(|| real.dialogue.process().suspend());
     let read = || vec![Op { kind: OpKind::Read, local: memory.whole(), remote: RemoteAddr(real.address) }];
     let began = Instant::now();
     assert!(ours.transfer(&real.segment, read(), Duration::from_secs(1)).await.is_err());
@@ -262,7 +262,7 @@ async fn a_real_engine_that_is_stopped_costs_its_deadline_once_and_is_used_again
         assert!(ours.transfer(&real.segment, read(), PATIENCE).await.is_err());
         assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
     }
-    real.dialogue.process().signal(nix::sys::signal::Signal::SIGCONT);
+    real.dialogue.process().resume();
     let read = || vec![Op { kind: OpKind::Read, local: memory.whole(), remote: RemoteAddr(real.address) }];
     let began = Instant::now();
     while ours.transfer(&real.segment, read(), PATIENCE).await.is_err() {

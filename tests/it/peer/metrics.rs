@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::cluster::{Client, Make, Master, Metadata};
-use super::process::http_get;
+use super::process::{PATIENCE, http_get, wait_until};
 
 /// What is seen on the admin port after a fixed list of operations of a real client.
 struct Seen {
@@ -32,6 +32,8 @@ fn work(make: Make) -> Seen {
     assert_eq!(client.ask(json!({"do": "remove", "key": "k2"}))["rc"], -706);
     assert_eq!(client.ask(json!({"do": "remove", "key": "none"}))["rc"], -704);
 
+    // a client is an active one once it has answered NEED_REMOUNT, which its first ping, after a second, is told
+    wait_until("the client to be active", PATIENCE, || master.metric("master_active_clients") > 0.0);
     let read = |path: &str| http_get(master.admin, path).unwrap();
     let (_, metrics) = read("/metrics");
     let metrics = metrics.lines().filter(|l| !l.starts_with('#')).filter_map(|l| l.rsplit_once(' '));

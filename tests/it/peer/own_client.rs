@@ -229,11 +229,11 @@ fn a_hung_peer(node: Make) {
         (&cluster.master.process, &["get", "there", "-o", "hung"]),
         (&cluster.master.process, &["exists", "there"]),
     ] {
-        process.signal(Signal::SIGSTOP);
+        process.suspend();
         let t = Instant::now();
         let (code, text) = store.run(&[args, &["--timeout", "2s"]].concat());
         let took = t.elapsed();
-        process.signal(Signal::SIGCONT);
+        process.resume();
         assert_eq!(code, 3, "{args:?}: {text}");
         assert!(took < Duration::from_secs(8), "{args:?} took {took:?}");
     }

@@ -149,6 +149,26 @@ impl Process {
         let _ = killpg(Pid::from_raw(self.child.id() as i32), signal);
     }
 
+    /// SIGSTOP, and every thread of it stands still when this returns.
+    pub fn suspend(&self) {
+        self.signal(Signal::SIGSTOP);
+        let tasks = format!("/proc/{}/task", self.pid());
+        wait_until("every thread to stop", PATIENCE, || {
+            let states = std::fs::read_dir(&tasks)
+                .unwrap()
+                .map(|task| std::fs::read_to_string(task.unwrap().path().join("stat")));
+            // pid (name) state ...; a thread that has ended meanwhile stands still, too
+            states
+                .map(Result::unwrap_or_default)
+                .all(|s| s.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T')))
+        });
+    }
+
+    /// SIGCONT.
+    pub fn resume(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
     /// kill -9, and gone when this returns.
     pub fn kill(&mut self) {
         self.signal(Signal::SIGKILL);
