@@ -1,9 +1,10 @@
-//! Where the bytes of the objects' keys live: slots of equal size in large chunks, one chunk list per size class.
+//! Where the bytes of keys live that are too long for their records: slots of equal size in large chunks, one chunk list per size
+//! class.
 //!
 //! A key per allocation would cost the allocator's header, a wide pointer in the record and a call per put; a slot costs the key
 //! rounded up to 8 bytes and a `u32`.
 
-/// The bytes of all keys.
+/// The bytes of long keys.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     classes: Vec<Class>,

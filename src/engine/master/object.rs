@@ -1,7 +1,8 @@
 //! The records of all objects: found by key through a table of 8-byte slots, kept in a slab that never moves.
 //!
-//! Nothing here knows a rule of the store; it keeps records whole. A record is 88 bytes; with its key (rounded up to 8), its
-//! share of the table (10 to 20 bytes) and its allocator run (24) a 68-byte key with one replica costs some 200 bytes.
+//! Nothing here knows a rule of the store; it keeps records whole. A record is 160 bytes, half of them for its key; with its share
+//! of the table (10 to 20 bytes) and its allocator run (24) an object with one replica costs some 200 bytes. A key in its record is
+//! one wait for memory less in every lookup; keys longer than [`INLINE`] lie elsewhere.
 
 use std::hash::BuildHasher;
 use std::hint::black_box;
@@ -19,6 +20,9 @@ pub(super) const NIL: u32 = u32::MAX;
 
 /// Objects that are kept at most; the index is a `u32` and some are left for safety.
 pub(super) const OBJECTS_MAX: u32 = 1 << 31;
+
+/// The longest key that is kept in its record, bytes: SGLang's are 64 hexadecimal digits and a suffix.
+const INLINE: usize = 80;
 
 /// Keys that [`Objects::warm`] takes at a time.
 const WARM_MAX: usize = 64;
@@ -41,8 +45,9 @@ pub(super) struct Replica {
 pub(super) struct Object {
     /// Of the key.
     hash: u32,
-    key: u32,
     key_len: u32,
+    /// The key, or, if that is longer, the slot where it is kept.
+    key: [u8; INLINE],
     /// The writer, as a slot of `Owners`.
     pub owner: u32,
     /// Bytes, as asked for.
@@ -182,7 +187,7 @@ impl Objects {
 
     fn is_named(&self, at: u32, name: Hashed<'_>) -> bool {
         let object = &self.slots[at];
-        object.key_len as usize == name.key.len() && self.keys.get(object.key, object.key_len) == name.key
+        object.key_len as usize == name.key.len() && self.key_of(object) == name.key
     }
 
     /// Bring near what looking these keys up will touch.
@@ -202,15 +207,12 @@ impl Objects {
         for (found, hash) in found.iter_mut().zip(hashes) {
             *found = self.table.guess(*hash).unwrap_or(NIL);
         }
-        // A record lies on one or two lines: its first field and its last ones.
-        let touch =
-            |at: u32| self.slots.get(at).map_or(0, |object| object.key ^ object.prev ^ u32::from(object.processing));
+        // A record lies on three lines or four, which the processor fetches in pairs.
+        let touch = |at: u32| self.slots.get(at).map_or(0, |object| object.prev ^ u32::from(object.key[0]));
         black_box(found.iter().fold(0, |sum, at| sum ^ touch(*at)));
         black_box(found.iter().fold(0u32, |sum, at| {
             let Some(object) = self.slots.get(*at) else { return sum };
-            let key = self.keys.get(object.key, object.key_len);
-            let ends = key.first().map_or(0, |byte| u32::from(*byte)) ^ key.last().map_or(0, |byte| u32::from(*byte));
-            sum ^ ends ^ touch(object.prev) ^ touch(object.next)
+            sum ^ u32::from(object.key[INLINE - 1]) ^ touch(object.prev) ^ touch(object.next)
         }));
     }
 
@@ -219,7 +221,7 @@ impl Objects {
         debug_assert!(self.find(key).is_none(), "an object is kept once");
         let object = Object {
             hash: key.hash,
-            key: self.keys.insert(key.key),
+            key: self.keep_key(key.key),
             key_len: u32::try_from(key.key.len()).expect("keys are at most KEY_BYTES_MAX"),
             owner: new.owner,
             size: new.size,
@@ -251,7 +253,9 @@ impl Objects {
         let was_there = self.table.remove(self.slots[at].hash, at);
         debug_assert!(was_there, "every live object is in the table");
         let object = &mut self.slots[at];
-        self.keys.remove(object.key, object.key_len);
+        if object.key_len as usize > INLINE {
+            self.keys.remove(long_slot(&object.key), object.key_len);
+        }
         debug_assert!(object.place == Place::None, "an object leaves its list before it goes");
         object.place = Place::Free;
         object.next = self.spare;
@@ -262,8 +266,25 @@ impl Objects {
 
     /// The key of an object.
     pub fn key(&self, at: u32) -> &[u8] {
-        let object = &self.slots[at];
-        self.keys.get(object.key, object.key_len)
+        self.key_of(&self.slots[at])
+    }
+
+    #[inline]
+    fn key_of<'a>(&'a self, object: &'a Object) -> &'a [u8] {
+        match object.key.get(..object.key_len as usize) {
+            Some(key) => key,
+            None => self.keys.get(long_slot(&object.key), object.key_len),
+        }
+    }
+
+    /// What the record keeps of a key; a long one goes elsewhere.
+    fn keep_key(&mut self, key: &[u8]) -> [u8; INLINE] {
+        let mut kept = [0; INLINE];
+        match kept.get_mut(..key.len()) {
+            Some(kept) => kept.copy_from_slice(key),
+            None => kept[..4].copy_from_slice(&self.keys.insert(key).to_le_bytes()),
+        }
+        kept
     }
 
     /// The object in a slot, if there is one.
@@ -285,6 +306,11 @@ impl std::ops::IndexMut<u32> for Objects {
     }
 }
 
+/// Where a key is that is too long for its record.
+fn long_slot(kept: &[u8; INLINE]) -> u32 {
+    u32::from_le_bytes([kept[0], kept[1], kept[2], kept[3]])
+}
+
 /// What a new object begins with.
 #[derive(Debug)]
 pub(super) struct NewObject {
@@ -301,4 +327,32 @@ pub(super) struct NewObject {
 pub(super) struct Removed {
     pub extra: Option<Box<Extra>>,
     pub owner: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_160_bytes() {
+        assert_eq!(size_of::<Object>(), 160);
+    }
+
+    #[test]
+    fn keys_of_every_length_are_found_and_told_apart() {
+        let mut objects = Objects::new(1);
+        let made: Vec<Vec<u8>> = (1..300usize).map(|len| vec![(len % 7) as u8; len]).collect();
+        let replica = Replica { segment: 0, ticket: 0, offset: 0, id: 0 };
+        let new = || NewObject { owner: 0, size: 1, put_start: Mono::ZERO, replica, extra: None, hard_pin: false };
+        let at: Vec<u32> = made.iter().map(|key| objects.insert(objects.hash(key), new())).collect();
+        for (key, at) in made.iter().zip(&at) {
+            assert_eq!((objects.find(objects.hash(key)), objects.key(*at)), (Some(*at), &key[..]));
+        }
+        for at in at.iter().step_by(2) {
+            objects.remove(*at);
+        }
+        for (nth, (key, at)) in made.iter().zip(&at).enumerate() {
+            assert_eq!(objects.find(objects.hash(key)), (nth % 2 == 1).then_some(*at));
+        }
+    }
 }
