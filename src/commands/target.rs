@@ -21,7 +21,8 @@ pub struct MasterArgs {
     /// RPC address of the master [default: 127.0.0.1:50051; environment: MOONCAKE_MASTER]
     #[arg(long, value_name = "HOST:PORT")]
     pub master: Option<String>,
-    /// Admin HTTP address of the master [default: the master's host, port 9003; environment for the port: MOONCAKE_MASTER_METRICS_PORT]
+    /// Admin HTTP address of the master [default: the master's host, port 9003, if its RPC port is 50051; environment for the port:
+    /// MOONCAKE_MASTER_METRICS_PORT]
     #[arg(long, value_name = "HOST:PORT")]
     pub admin: Option<String>,
     /// Longest wait for an answer
@@ -40,6 +41,8 @@ pub struct Master {
     pub timeout: Duration,
     admin: HostPort,
     admin_origin: String,
+    /// Nobody named the admin HTTP, and the usual port may be another master's: the RPC port is not the usual one.
+    is_admin_unknown: bool,
 }
 
 impl MasterArgs {
@@ -60,7 +63,9 @@ impl MasterArgs {
             },
         };
         let at = address(&text, &origin, RPC_PORT)?;
-        let (admin, admin_origin) = match (&self.admin, env("MOONCAKE_MASTER_METRICS_PORT")) {
+        let metrics_port = env("MOONCAKE_MASTER_METRICS_PORT");
+        let is_admin_unknown = self.admin.is_none() && metrics_port.is_none() && at.port != RPC_PORT;
+        let (admin, admin_origin) = match (&self.admin, metrics_port) {
             (Some(text), _) => {
                 let origin = format!("--admin {text}");
                 (address(text, &origin, admin::PORT)?, origin)
@@ -75,7 +80,7 @@ impl MasterArgs {
                 (HostPort::new(at.host.clone(), admin::PORT), format!("the usual port at the host of {origin}"))
             }
         };
-        Ok(Master { at, origin, timeout: self.timeout, admin, admin_origin })
+        Ok(Master { at, origin, timeout: self.timeout, admin, admin_origin, is_admin_unknown })
     }
 }
 
@@ -95,11 +100,22 @@ pub fn address(text: &str, origin: &str, port: u16) -> Result<HostPort, Failure>
 }
 
 impl Master {
+    /// Is its admin HTTP not named, while the usual one may belong to another master?
+    pub fn is_admin_unknown(&self) -> bool {
+        self.is_admin_unknown
+    }
+
     /// Its admin HTTP.
     ///
     /// # Errors
-    /// See [`Admin::new`].
+    /// It [is not known](Master::is_admin_unknown), or see [`Admin::new`].
     pub fn admin(&self) -> Result<Admin, Failure> {
+        if self.is_admin_unknown {
+            return Err(Failure::usage(format!("where the admin HTTP of the master at {} is was not said", self.at))
+                .tried(self.origin.clone())
+                .found(format!("port {} of that host may belong to another master", admin::PORT))
+                .next("give --admin HOST:PORT (or MOONCAKE_MASTER_METRICS_PORT)"));
+        }
         Admin::new(self.admin.clone(), self.admin_origin.clone(), self.timeout)
     }
 
@@ -162,6 +178,22 @@ mod tests {
         assert_eq!(resolve(None, None, &env), found("m:1", "m:7", "MOONCAKE_MASTER=m:1"));
         assert_eq!(resolve(Some("[::1]:2"), Some("http://a:3/"), &env), found("[::1]:2", "a:3", "--master [::1]:2"));
         assert_eq!(resolve(Some("n"), None, &[]), found("n:50051", "n:9003", "--master n"));
+    }
+
+    #[test]
+    fn an_admin_port_is_guessed_only_for_the_usual_rpc_port() {
+        let unknown = |master: Option<&str>, admin: Option<&str>, port: Option<&str>| {
+            let args = MasterArgs {
+                master: master.map(str::to_owned),
+                admin: admin.map(str::to_owned),
+                timeout: Duration::from_secs(1),
+            };
+            let env = |name: &str| port.filter(|_| name == "MOONCAKE_MASTER_METRICS_PORT").map(str::to_owned);
+            args.resolve_with(env).expect("addresses").is_admin_unknown()
+        };
+        assert!(!unknown(None, None, None) && !unknown(Some("a"), None, None) && !unknown(Some("a:50051"), None, None));
+        assert!(unknown(Some("a:1"), None, None));
+        assert!(!unknown(Some("a:1"), Some("a:2"), None) && !unknown(Some("a:1"), None, Some("2")));
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-use crate::commands::admin;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::store::{TENANT, stat};
@@ -52,13 +51,8 @@ impl Args {
 }
 
 async fn ask(master: &Master, keys: &[String]) -> Result<Vec<bool>, Failure> {
-    if keys.iter().all(|key| admin::can_ask(key)) {
-        match master.admin()?.replicas(keys).await {
-            Ok(found) => return Ok(found.iter().map(Option::is_some).collect()),
-            Err(failure) => stat::say_leases(&failure.what),
-        }
-    } else {
-        stat::say_leases("the admin HTTP cannot be asked for a key with a comma");
+    if let Some(found) = stat::ask_admin(master, keys).await? {
+        return Ok(found.iter().map(Option::is_some).collect());
     }
     let asked = keys.iter().map(|key| key.as_str().into()).collect();
     let answers = master.calls().batch_exist_key(asked, TENANT.into()).await.map_err(|error| master.failure(&error))?;

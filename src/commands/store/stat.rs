@@ -74,13 +74,8 @@ fn show(key: &str, replicas: &[Replica]) -> String {
 
 /// The memory replicas of each key; `None` for one that is not there.
 pub(super) async fn look_up(master: &Master, keys: &[String]) -> Result<Vec<Option<Vec<Replica>>>, Failure> {
-    if keys.iter().all(|key| admin::can_ask(key)) {
-        match master.admin()?.replicas(keys).await {
-            Ok(found) => return Ok(found),
-            Err(failure) => say_leases(&failure.what),
-        }
-    } else {
-        say_leases("the admin HTTP cannot be asked for a key with a comma");
+    if let Some(found) = ask_admin(master, keys).await? {
+        return Ok(found);
     }
     let calls = master.calls();
     let mut found = Vec::with_capacity(keys.len());
@@ -97,9 +92,21 @@ pub(super) async fn look_up(master: &Master, keys: &[String]) -> Result<Vec<Opti
     Ok(found)
 }
 
-/// Say that the RPC is asked, and what that changes.
-pub(super) fn say_leases(why: &str) {
+/// The same from the admin HTTP, which grants no lease; `None` where it cannot answer. A line on stderr then says that the RPC is
+/// asked, and what that changes.
+pub(super) async fn ask_admin(master: &Master, keys: &[String]) -> Result<Option<Vec<Option<Vec<Replica>>>>, Failure> {
+    let why = if master.is_admin_unknown() {
+        format!("no --admin was given for the master at {}", master.at)
+    } else if !keys.iter().all(|key| admin::can_ask(key)) {
+        "the admin HTTP cannot be asked for an empty key or one with a comma".to_owned()
+    } else {
+        match master.admin()?.replicas(keys).await {
+            Ok(found) => return Ok(Some(found)),
+            Err(failure) => failure.what,
+        }
+    };
     output::say(format!("note: {why}; the master's RPC is asked instead, which gives each key found a read lease"));
+    Ok(None)
 }
 
 /// A complete replica in memory, as the admin HTTP would show it.

@@ -129,6 +129,7 @@ impl Args {
              # by hand\n\
              {program} store put greeting --value hello {link}\n\
              {program} store get greeting {link}\n\
+             {program} store ls --long --master {} --admin {}\n\
              \n",
             place.master,
             place.admin,
@@ -140,6 +141,8 @@ impl Args {
             checked.total_ms,
             paste::shell(&environment),
             paste::flag_lines(),
+            place.master,
+            place.admin,
             program = program(),
             link = format_args!("--master {} --metadata-server {}", place.master, place.metadata),
         );

@@ -75,6 +75,25 @@ fn a_key_that_is_not_there_is_1_and_asked_for_without_a_lease() {
 }
 
 #[test]
+fn without_admin_no_other_masters_port_is_asked() {
+    let (_master, rpc, admin) = master(&[]);
+    let place = format!("--master=127.0.0.1:{rpc}");
+    for command in ["exists", "stat"] {
+        let run = mcctl(&["store", command, "a", &place]);
+        assert!(run.code == 1 && run.stderr.contains("no --admin was given for the master at"), "{run:?}");
+        assert!(run.stderr.contains("gives each key found a read lease"), "{run:?}");
+    }
+    for command in [&["store", "ls"][..], &["status"]] {
+        let run = mcctl(&[command, &[&*place]].concat());
+        assert!(run.fails(2).contains("next: give --admin HOST:PORT"), "{run:?}");
+    }
+    let mut named = super::command(&["store", "exists", "a", &place]);
+    named.env("MOONCAKE_MASTER_METRICS_PORT", admin.to_string());
+    let run = super::finish(named.output().expect("the program starts"));
+    assert_eq!((run.code, &*run.stderr), (1, ""));
+}
+
+#[test]
 fn a_pattern_that_is_none_is_2() {
     let (_master, rpc, _) = master(&[]);
     let run = mcctl(&["store", "rm", "--regex", "[", &format!("--master=127.0.0.1:{rpc}")]);

@@ -30,6 +30,7 @@ fn a_whole_store_is_checked_with_a_round_trip_and_says_what_to_paste() {
         "export MOONCAKE_GLOBAL_SEGMENT_SIZE=0\n",
         "  --enable-hierarchical-cache \\\n",
         "  --hicache-storage-backend mooncake \\\n",
+        " store ls --long --master 127.0.0.1:",
         "\nready",
     ] {
         assert!(text.contains(part), "no '{part}' in {text}");
