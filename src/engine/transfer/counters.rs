@@ -36,6 +36,21 @@ pub struct Flow {
     pub failures: u64,
 }
 
+/// What peers did to a target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TargetFigures {
+    /// Bytes and operations.
+    pub flow: Flow,
+    /// Requests that were refused.
+    pub rejected: u64,
+    /// Connections since the start.
+    pub accepted: u64,
+    /// Connections now.
+    pub open: u64,
+    /// Connections that were one too many.
+    pub refused: u64,
+}
+
 /// What was issued to one peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerCounters {

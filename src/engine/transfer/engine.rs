@@ -46,7 +46,7 @@ struct Inner {
     endpoint: String,
     handshake: HostPort,
     regions: Arc<RwLock<Regions>>,
-    transport: Arc<Tcp>,
+    transport: Arc<dyn Transport>,
     context: Arc<Context>,
     remotes: RwLock<HashMap<String, Arc<Remote>>>,
     notices: Arc<Notices>,
@@ -80,9 +80,6 @@ impl TransferEngine {
     /// The name or protocol cannot be used, no port is free, the metadata service refuses or does not answer. Nothing is left
     /// running or registered then.
     pub async fn start<E: Env>(config: TransferConfig, env: E) -> Result<TransferEngine, TransferError> {
-        if config.protocol == Protocol::Rdma {
-            return Err(TransferError::Protocol { protocol: config.protocol.to_string() });
-        }
         let settings = Arc::new(config.settings.clone());
         let service = match &config.metadata {
             MetadataUri::P2p => None,
@@ -99,17 +96,17 @@ impl TransferEngine {
             Arc::new(move || env.now())
         };
         let regions = Arc::new(RwLock::new(Regions::default()));
-        let transport = Arc::new(Tcp::start(
-            handshake.host.clone(),
-            Arc::clone(&regions),
-            Arc::clone(&settings),
-            Arc::clone(&clock),
-            &|| env.rng(),
-        )?);
+        let transport: Arc<dyn Transport> = match config.protocol {
+            Protocol::Tcp => {
+                let (host, regions, rng) = (handshake.host.clone(), Arc::clone(&regions), || env.rng());
+                Arc::new(Tcp::start(host, regions, Arc::clone(&settings), Arc::clone(&clock), &rng)?)
+            }
+            Protocol::Rdma => return Err(TransferError::Protocol { protocol: config.protocol.to_string() }),
+        };
         let own = Arc::new(OwnSegment {
             name: name.clone(),
             regions: Arc::clone(&regions),
-            transport: Arc::clone(&transport) as _,
+            transport: Arc::clone(&transport),
             unix: {
                 let env = env.clone();
                 Box::new(move || env.unix())
@@ -129,7 +126,7 @@ impl TransferEngine {
         let daemon = tokio::spawn(handshake::serve(env, listener, answers, limits));
         let context = Context {
             directory,
-            transport: Arc::clone(&transport) as _,
+            transport: Arc::clone(&transport),
             clock,
             runtime: Handle::current(),
             descriptor_age_max: settings.descriptor_age_max,
@@ -137,8 +134,7 @@ impl TransferEngine {
             issued: Meter::default(),
             local: Meter::default(),
         };
-        tracing::info!(segment = %name, handshake = %handshake, data_port = transport.port(), "transfer engine is listening");
-        Ok(TransferEngine {
+        let engine = TransferEngine {
             inner: Arc::new(Inner {
                 name,
                 endpoint,
@@ -150,7 +146,10 @@ impl TransferEngine {
                 notices,
                 daemon: Mutex::new(Some(daemon)),
             }),
-        })
+        };
+        let (segment, handshake) = (engine.segment_name(), engine.handshake());
+        tracing::info!(%segment, %handshake, data_port = engine.data_port(), "transfer engine is listening");
+        Ok(engine)
     }
 
     /// Our segment's name: what peers open.
@@ -169,9 +168,9 @@ impl TransferEngine {
         &self.inner.handshake
     }
 
-    /// The data port.
+    /// The port of TCP's data plane; 0 with another transport.
     pub fn data_port(&self) -> u16 {
-        self.inner.transport.port()
+        self.inner.data_port()
     }
 
     /// Is `segment` this engine's own?
@@ -355,6 +354,12 @@ impl TransferEngine {
 }
 
 impl Inner {
+    fn data_port(&self) -> u16 {
+        let mut document = SegmentDescriptor::default();
+        self.transport.describe(&mut document);
+        u16::try_from(document.tcp_data_port).unwrap_or(0)
+    }
+
     fn remove(&self, registration: &Registration) -> Option<Access> {
         let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
         let region = regions.remove(registration.address)?;

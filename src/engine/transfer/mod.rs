@@ -25,7 +25,7 @@ use std::sync::Arc;
 use crate::engine::base::Mono;
 
 pub use config::{Protocol, TransferConfig, TransferSettings};
-pub use counters::{EngineCounters, PeerCounters};
+pub use counters::{EngineCounters, PeerCounters, TargetFigures};
 pub use engine::{Registration, TransferEngine};
 pub use error::{Step, TransferError};
 pub use region::Access;

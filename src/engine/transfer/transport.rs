@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::engine::base::Mono;
 use crate::engine::sys::{Memory, Slice};
 use crate::engine::transfer::TransferError;
+use crate::engine::transfer::counters::TargetFigures;
 use crate::engine::wire::json::{Buffer, SegmentDescriptor};
 
 /// An address in a peer's process.
@@ -77,6 +78,9 @@ pub trait Transport: Send + Sync {
     /// # Errors
     /// The descriptor is not enough to reach it.
     fn peer(&self, descriptor: &SegmentDescriptor) -> Result<Arc<dyn Peer>, TransferError>;
+
+    /// What peers did to our memory so far. Zeros for a transport whose hardware does not tell.
+    fn figures(&self) -> TargetFigures;
 
     /// Stop serving peers and close what is open.
     fn shutdown(&self);

@@ -23,6 +23,7 @@ use std::sync::{Arc, RwLock};
 use crate::engine::base::HostPort;
 use crate::engine::sys::Memory;
 use crate::engine::transfer::config::{Framing, TransferSettings};
+use crate::engine::transfer::counters::TargetFigures;
 use crate::engine::transfer::region::Regions;
 use crate::engine::transfer::transport::{Keys, Peer, Transport};
 use crate::engine::transfer::{Clock, TransferError};
@@ -31,7 +32,7 @@ use crate::engine::wire::json::SegmentDescriptor;
 pub use codec::{DONE, HEADER_BYTES, Header, REFUSED, STATUS_BYTES, Version, decode_status, encode_status};
 pub use peer::TcpPeer;
 pub(in crate::engine::transfer) use target::draw;
-pub use target::{CONNECTIONS_MAX, Target, TargetFigures};
+pub use target::{CONNECTIONS_MAX, Target};
 
 /// The framing that we offer as target.
 const PROTO_VERSION: u64 = 2;
@@ -65,11 +66,6 @@ impl Tcp {
     pub fn port(&self) -> u16 {
         self.target.port()
     }
-
-    /// What peers did.
-    pub fn figures(&self) -> TargetFigures {
-        self.target.figures()
-    }
 }
 
 impl Transport for Tcp {
@@ -92,6 +88,10 @@ impl Transport for Tcp {
     fn peer(&self, descriptor: &SegmentDescriptor) -> Result<Arc<dyn Peer>, TransferError> {
         let (at, version) = place(descriptor, self.settings.framing)?;
         Ok(TcpPeer::new(descriptor.name.clone(), at, version, Arc::clone(&self.settings), Arc::clone(&self.clock)))
+    }
+
+    fn figures(&self) -> TargetFigures {
+        self.target.figures()
     }
 
     fn shutdown(&self) {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use crate::engine::base::addr::loopback_to_bind;
 use crate::engine::sys::{Slice, socket};
 use crate::engine::transfer::TransferError;
-use crate::engine::transfer::counters::{Flow, Meter};
+use crate::engine::transfer::counters::{Meter, TargetFigures};
 use crate::engine::transfer::region::Regions;
 use crate::engine::transfer::tcp::codec::{DONE, HEADER_BYTES, Header, REFUSED, Version, encode_status};
 use crate::engine::transfer::transport::OpKind;
@@ -40,21 +40,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// A listening data plane.
 pub struct Target {
     shared: Arc<Shared>,
-}
-
-/// What peers did to a target.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TargetFigures {
-    /// Bytes and operations.
-    pub flow: Flow,
-    /// Requests that were refused.
-    pub rejected: u64,
-    /// Connections since the start.
-    pub accepted: u64,
-    /// Connections now.
-    pub open: u64,
-    /// Connections that were one too many.
-    pub refused: u64,
 }
 
 struct Shared {
