@@ -19,7 +19,7 @@ use crate::engine::base::{ClientId, HostPort, Mono, SegmentId};
 use crate::engine::master::client::Client;
 use crate::engine::master::code::Refusal;
 use crate::engine::master::effect::{Departure, Effect, Effects};
-use crate::engine::master::segment::NAME_BYTES_MAX;
+use crate::engine::master::segment::{NAME_BYTES_MAX, SEGMENT_BYTES_MAX};
 use crate::engine::master::state::MasterState;
 use crate::engine::wire::TextBuf;
 use crate::engine::wire::types::{ClientStatus, Segment, SegmentStatus};
@@ -252,7 +252,7 @@ fn has_port(name: &TextBuf) -> bool {
 
 fn check_segment(segment: &Segment) -> Result<(), Refusal> {
     let texts = [&segment.name, &segment.te_endpoint, &segment.protocol, &segment.host_id];
-    let fits = segment.base.checked_add(segment.size).is_some() && segment.size < 1 << 62;
+    let fits = segment.base.checked_add(segment.size).is_some() && segment.size <= SEGMENT_BYTES_MAX;
     if segment.base == 0 || segment.size == 0 || !fits || texts.iter().any(|text| text.0.len() > NAME_BYTES_MAX) {
         return Err(Refusal::BadArguments);
     }

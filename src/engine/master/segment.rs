@@ -16,6 +16,10 @@ use crate::engine::wire::types::{Segment, SegmentStatus};
 /// Segments that are kept at most, gone ones with records left included.
 pub(super) const SEGMENTS_MAX: usize = 1 << 18;
 
+/// The largest segment: 32 TiB, more than any host has. So the bytes of all segments together fit into 64 bits.
+pub(super) const SEGMENT_BYTES_MAX: u64 = 1 << 45;
+const _: () = assert!(SEGMENT_BYTES_MAX.checked_mul(SEGMENTS_MAX as u64).is_some());
+
 /// The longest name, endpoint or protocol, bytes.
 pub(super) const NAME_BYTES_MAX: usize = 4096;
 
