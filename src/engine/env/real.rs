@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream, lookup_host};
 
 use crate::engine::base::{HostPort, Mono, Unix};
 use crate::engine::env::{Env, Listener, Net};
+use crate::engine::sys::socket;
 
 /// The operating system's time, sockets and randomness.
 #[derive(Clone, Default)]
@@ -97,7 +98,10 @@ impl Net for RealNet {
         let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "the name has no address");
         for address in lookup_host((at.host.as_str(), at.port)).await? {
             match TcpListener::bind(address).await {
-                Ok(listener) => return Ok(RealListener { port: listener.local_addr()?.port(), listener }),
+                Ok(listener) => {
+                    socket::end_with_the_peers_host(&listener)?;
+                    return Ok(RealListener { port: listener.local_addr()?.port(), listener });
+                }
                 Err(error) => last = error,
             }
         }
@@ -137,5 +141,20 @@ impl Listener for RealListener {
 
     fn port(&self) -> u16 {
         self.port
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::socket::{getsockopt, sockopt};
+
+    #[tokio::test]
+    async fn accepted_connections_end_when_the_peers_host_is_gone() {
+        let mut listener = RealNet.listen(&HostPort::new("127.0.0.1", 0)).await.unwrap();
+        let _peer = RealNet.connect(&HostPort::new("127.0.0.1", listener.port())).await.unwrap();
+        let (accepted, _) = listener.accept().await.unwrap();
+        assert!(getsockopt(&accepted, sockopt::KeepAlive).unwrap());
+        assert_eq!(getsockopt(&accepted, sockopt::TcpUserTimeout).unwrap(), 120_000);
     }
 }

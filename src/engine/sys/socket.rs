@@ -4,7 +4,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use nix::sys::socket::{
@@ -15,6 +15,16 @@ use nix::sys::socket::{
 use nix::sys::time::TimeVal;
 
 use crate::engine::sys::memory::Slice;
+
+/// A silent connection's peer is asked whether it is there after so long, seconds.
+const KEEPALIVE_IDLE_S: u32 = 60;
+/// Time between two such questions, seconds.
+const KEEPALIVE_INTERVAL_S: u32 = 10;
+/// Questions without an answer after which the connection is over.
+const KEEPALIVE_PROBES: u32 = 6;
+/// Bytes that nobody acknowledges, or a window that stays shut, end a connection after as long as silence does. (Where this is set,
+/// Linux ends a silent connection by it, too, and no longer by the number of questions: the two must agree.)
+const UNACKNOWLEDGED_MAX_MS: u32 = (KEEPALIVE_IDLE_S + KEEPALIVE_INTERVAL_S * KEEPALIVE_PROBES) * 1000;
 
 /// Send `head` and then `body`, of which the first `done` bytes (counted through both) went out before. Gives how many went now.
 ///
@@ -96,8 +106,23 @@ pub fn listen(at: SocketAddr, backlog: i32) -> io::Result<TcpListener> {
     Ok(TcpListener::from(fd))
 }
 
-/// Set what `listener`'s connections inherit: no delay of small packets, and an error after `limit` of a blocked call. The listener's
-/// own `accept` then ends with `WouldBlock` after that time.
+/// Have the connections that `listener` accepts, which inherit this, end when their peer's host is gone without a word: two minutes
+/// later. Without it such a peer's connection, and what is held for it, would stay for ever.
+///
+/// # Errors
+/// What `setsockopt` says.
+pub fn end_with_the_peers_host(listener: &impl AsFd) -> io::Result<()> {
+    setsockopt(listener, sockopt::KeepAlive, &true)?;
+    setsockopt(listener, sockopt::TcpKeepIdle, &KEEPALIVE_IDLE_S)?;
+    setsockopt(listener, sockopt::TcpKeepInterval, &KEEPALIVE_INTERVAL_S)?;
+    setsockopt(listener, sockopt::TcpKeepCount, &KEEPALIVE_PROBES)?;
+    setsockopt(listener, sockopt::TcpUserTimeout, &UNACKNOWLEDGED_MAX_MS)?;
+    Ok(())
+}
+
+/// Set what `listener`'s connections inherit: no delay of small packets, an end when the peer's host is gone
+/// ([`end_with_the_peers_host`]), and an error after `limit` of a blocked call. The listener's own `accept` then ends with
+/// `WouldBlock` after that time.
 ///
 /// # Errors
 /// What `setsockopt` says.
@@ -105,6 +130,7 @@ pub fn prepare_listener(listener: &TcpListener, limit: Duration) -> io::Result<(
     let seconds = libc::time_t::try_from(limit.as_secs().max(1)).unwrap_or(libc::time_t::MAX);
     let limit = TimeVal::new(seconds, 0);
     setsockopt(listener, sockopt::TcpNoDelay, &true)?;
+    end_with_the_peers_host(listener)?;
     setsockopt(listener, sockopt::ReceiveTimeout, &limit)?;
     setsockopt(listener, sockopt::SendTimeout, &limit)?;
     Ok(())
@@ -132,8 +158,8 @@ pub fn stop_listening(listener: &TcpListener) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::engine::sys::Memory;
+    use nix::sys::socket::getsockopt;
     use std::io::{Read, Write};
-    use std::os::fd::AsFd;
     use std::sync::Arc;
 
     fn pair() -> (TcpStream, TcpStream) {
@@ -178,6 +204,14 @@ mod tests {
         let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let accepted = listener.accept().unwrap().0;
         assert!(accepted.nodelay().unwrap());
+        let questions = (
+            getsockopt(&accepted, sockopt::KeepAlive).unwrap(),
+            getsockopt(&accepted, sockopt::TcpKeepIdle).unwrap(),
+            getsockopt(&accepted, sockopt::TcpKeepInterval).unwrap(),
+            getsockopt(&accepted, sockopt::TcpKeepCount).unwrap(),
+            getsockopt(&accepted, sockopt::TcpUserTimeout).unwrap(),
+        );
+        assert_eq!(questions, (true, 60, 10, 6, 120_000));
         assert_eq!(accepted.read_timeout().unwrap(), Some(Duration::from_secs(7)));
         assert_eq!(accepted.write_timeout().unwrap(), Some(Duration::from_secs(7)));
     }
