@@ -678,3 +678,14 @@ async fn shutdown_closes_the_ports_and_refuses_more_work() {
     assert!(matches!(error, TransferError::Stopped));
     assert_eq!(Arc::strong_count(&memory), 1, "the engine has let go of it");
 }
+
+#[tokio::test]
+async fn messages_that_nobody_fetches_are_bounded_by_their_bytes() {
+    let (a, b) = (engine().await, engine().await);
+    let text = "m".repeat(300 << 10);
+    for name in ["n1", "n2", "n3", "n4"] {
+        assert!(a.notify(b.segment_name(), name, &text).await.unwrap());
+    }
+    let names: Vec<String> = b.take_notices().into_iter().map(|message| message.name).collect();
+    assert_eq!((names, b.counters().notices_dropped), (vec!["n2".into(), "n3".into(), "n4".into()], 1));
+}

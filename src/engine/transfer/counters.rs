@@ -19,6 +19,8 @@ pub struct EngineCounters {
     pub connections_open: u64,
     /// Data connections that were turned away because too many were open.
     pub connections_refused: u64,
+    /// Messages of peers that were dropped because nobody fetched them.
+    pub notices_dropped: u64,
 }
 
 /// Bytes and operations, each way. Read and written are as the initiator sees them.

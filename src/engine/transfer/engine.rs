@@ -1,6 +1,6 @@
 //! The engine: our segment, and those of others.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -18,6 +18,7 @@ use crate::engine::transfer::counters::{EngineCounters, Meter, PeerCounters};
 use crate::engine::transfer::directory::{ANSWER_LIMIT, Directory, Finder, OwnSegment};
 use crate::engine::transfer::handshake::{self, Answers, ServeLimits};
 use crate::engine::transfer::local::LocalPeer;
+use crate::engine::transfer::notices::Notices;
 use crate::engine::transfer::region::{Access, Regions};
 use crate::engine::transfer::remote::{Context, Pending, Remote};
 use crate::engine::transfer::tcp::Tcp;
@@ -27,8 +28,6 @@ use crate::engine::wire::json::{NotifyMessage, SegmentDescriptor};
 
 /// Most segments of others that are remembered.
 const REMOTES_MAX: usize = 65_536;
-/// Messages of others that nobody has fetched; more are refused.
-const NOTICES_MAX: usize = 1024;
 /// Handshake ports that are tried.
 const PORT_TRIES: u32 = 500;
 /// How long opening a segment may take.
@@ -112,7 +111,7 @@ impl TransferEngine {
                 Box::new(move || env.unix())
             },
         });
-        let notices = Arc::new(Notices { own: Arc::clone(&own), queue: Mutex::default() });
+        let notices = Arc::new(Notices::new(Arc::clone(&own)));
         let directory: Arc<dyn Directory> =
             Arc::new(Finder::new(env.clone(), own, handshake.clone(), Arc::clone(&settings), service));
         directory.claim().await?;
@@ -290,10 +289,9 @@ impl TransferEngine {
         self.inner.context.directory.notify(segment, message).await
     }
 
-    /// The messages that peers sent since the last call.
+    /// The messages that peers sent since the last call; the newest of them, when nobody fetched them for long.
     pub fn take_notices(&self) -> Vec<NotifyMessage> {
-        let mut queue = self.inner.notices.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        queue.drain(..).collect()
+        self.inner.notices.take()
     }
 
     /// Is the engine of `segment` there?
@@ -315,6 +313,7 @@ impl TransferEngine {
             connections_accepted: target.accepted,
             connections_open: target.open,
             connections_refused: target.refused,
+            notices_dropped: self.inner.notices.dropped(),
         }
     }
 
@@ -392,27 +391,6 @@ impl Drop for Inner {
         if let Some(daemon) = self.daemon.lock().unwrap_or_else(PoisonError::into_inner).take() {
             daemon.abort();
         }
-    }
-}
-
-/// What the handshake port answers with.
-struct Notices {
-    own: Arc<OwnSegment>,
-    queue: Mutex<VecDeque<NotifyMessage>>,
-}
-
-impl Answers for Notices {
-    fn segment(&self) -> Option<String> {
-        Some(self.own.document())
-    }
-
-    fn notified(&self, message: NotifyMessage) -> bool {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = queue.len() < NOTICES_MAX;
-        if room {
-            queue.push_back(message);
-        }
-        room
     }
 }
 

@@ -15,6 +15,7 @@ mod engine;
 mod error;
 pub mod handshake;
 pub mod local;
+mod notices;
 pub mod region;
 mod remote;
 pub mod tcp;
