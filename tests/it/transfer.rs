@@ -3,10 +3,11 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use mcctl::engine::base::HostPort;
-use mcctl::engine::env::RealEnv;
+use mcctl::engine::base::{HostPort, Mono, Unix};
+use mcctl::engine::env::{Env, RealEnv};
 use mcctl::engine::http::Running;
 use mcctl::engine::metadata::{KeySpace, MetadataClient, MetadataService, MetadataUri};
 use mcctl::engine::sys::Memory;
@@ -677,6 +678,52 @@ async fn shutdown_closes_the_ports_and_refuses_more_work() {
     let error = theirs.transfer(ours.segment_name(), read_10(), LIMIT).await.unwrap_err();
     assert!(matches!(error, TransferError::Stopped));
     assert_eq!(Arc::strong_count(&memory), 1, "the engine has let go of it");
+}
+
+/// The real world, but its clock can be put forward.
+#[derive(Clone, Default)]
+struct Ahead {
+    real: RealEnv,
+    seconds: Arc<AtomicU64>,
+}
+
+impl Env for Ahead {
+    type Net = <RealEnv as Env>::Net;
+    fn net(&self) -> &Self::Net {
+        self.real.net()
+    }
+    fn now(&self) -> Mono {
+        self.real.now() + Duration::from_secs(self.seconds.load(Ordering::Relaxed))
+    }
+    fn unix(&self) -> Unix {
+        self.real.unix()
+    }
+    async fn sleep(&self, duration: Duration) {
+        self.real.sleep(duration).await;
+    }
+    fn rng(&self) -> u64 {
+        self.real.rng()
+    }
+}
+
+#[tokio::test]
+async fn lanes_to_a_segment_that_nobody_uses_any_more_are_closed() {
+    let ((first, theirs), (second, others)) = (target(1000).await, target(1000).await);
+    let env = Ahead::default();
+    let ours = TransferEngine::start(config("127.0.0.1"), env.clone()).await.unwrap();
+    let local = memory(1000, 1);
+    let read = |of: &Arc<Memory>| vec![op(OpKind::Read, &local, 0, 1000, of.address())];
+    ours.transfer(first.segment_name(), read(&theirs), LIMIT).await.unwrap();
+    assert_eq!(first.counters().connections_open, 1);
+    env.seconds.store(6 * 60, Ordering::Relaxed);
+    ours.transfer(second.segment_name(), read(&others), LIMIT).await.unwrap();
+    let end = Instant::now() + LIMIT;
+    while first.counters().connections_open > 0 {
+        assert!(Instant::now() < end, "the lane is still open");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!((ours.peers().len(), second.counters().connections_open), (1, 1));
+    ours.transfer(first.segment_name(), read(&theirs), LIMIT).await.unwrap();
 }
 
 #[tokio::test]

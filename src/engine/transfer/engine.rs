@@ -1,6 +1,5 @@
 //! The engine: our segment, and those of others.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -8,8 +7,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use crate::engine::base::HostPort;
 use crate::engine::base::addr::loopback_to_bind;
+use crate::engine::base::{HostPort, Mono};
 use crate::engine::env::{Env, Listener, Net};
 use crate::engine::metadata::{MetadataClient, MetadataUri};
 use crate::engine::sys::{Memory, host};
@@ -21,13 +20,12 @@ use crate::engine::transfer::local::LocalPeer;
 use crate::engine::transfer::notices::Notices;
 use crate::engine::transfer::region::{Access, Regions};
 use crate::engine::transfer::remote::{Context, Pending, Remote};
+use crate::engine::transfer::remotes::{Full, REMOTES_MAX, Remotes};
 use crate::engine::transfer::tcp::Tcp;
 use crate::engine::transfer::transport::{Deadline, Op, Transport};
 use crate::engine::transfer::{Clock, TransferError};
 use crate::engine::wire::json::{NotifyMessage, SegmentDescriptor};
 
-/// Most segments of others that are remembered.
-const REMOTES_MAX: usize = 65_536;
 /// Handshake ports that are tried.
 const PORT_TRIES: u32 = 500;
 /// How long opening a segment may take.
@@ -47,7 +45,7 @@ struct Inner {
     regions: Arc<RwLock<Regions>>,
     transport: Arc<dyn Transport>,
     context: Arc<Context>,
-    remotes: RwLock<HashMap<String, Arc<Remote>>>,
+    remotes: RwLock<Remotes<Remote>>,
     notices: Arc<Notices>,
     daemon: Mutex<Option<JoinHandle<()>>>,
 }
@@ -133,6 +131,7 @@ impl TransferEngine {
             issued: Meter::default(),
             local: Meter::default(),
         };
+        let remotes = RwLock::new(Remotes::new((context.clock)()));
         let engine = TransferEngine {
             inner: Arc::new(Inner {
                 name,
@@ -141,7 +140,7 @@ impl TransferEngine {
                 regions,
                 transport,
                 context: Arc::new(context),
-                remotes: RwLock::default(),
+                remotes,
                 notices,
                 daemon: Mutex::new(Some(daemon)),
             }),
@@ -253,23 +252,26 @@ impl TransferEngine {
     /// # Errors
     /// It is not known, or its owner cannot be reached.
     pub async fn open(&self, segment: &str) -> Result<Arc<SegmentDescriptor>, TransferError> {
-        let remote = self.inner.remote(segment)?;
-        let deadline = Deadline::after((self.inner.context.clock)(), OPEN_LIMIT);
+        let now = (self.inner.context.clock)();
+        let remote = self.inner.remote(segment, now)?;
+        let deadline = Deadline::after(now, OPEN_LIMIT);
         let described = tokio::task::spawn_blocking(move || remote.describe(deadline)).await;
         described.unwrap_or(Err(TransferError::Stopped))
     }
 
     /// Forget what is known of `segment`, so that the next use asks anew.
     pub fn forget(&self, segment: &str) {
-        if let Ok(remote) = self.inner.remote(segment) {
+        let now = (self.inner.context.clock)();
+        let known = self.inner.known(segment, now);
+        if let Some(remote) = known {
             remote.forget();
         }
     }
 
     /// Read and write `segment`'s memory: see [`Pending`]. The batch has `limit` for all of it.
     pub fn submit(&self, segment: &str, ops: Vec<Op>, limit: Duration) -> Pending {
-        let deadline = Deadline::after((self.inner.context.clock)(), limit);
-        Pending { remote: self.inner.remote(segment), ops, deadline }
+        let now = (self.inner.context.clock)();
+        Pending { remote: self.inner.remote(segment, now), ops, deadline: Deadline::after(now, limit) }
     }
 
     /// [`submit`](TransferEngine::submit) for async code, all in one: the first error, if there is one.
@@ -317,10 +319,10 @@ impl TransferEngine {
         }
     }
 
-    /// What was moved to and from each segment that was used.
+    /// What was moved to and from each segment that is remembered. (One that was not used for five minutes may be forgotten.)
     pub fn peers(&self) -> Vec<PeerCounters> {
         let remotes = self.inner.remotes.read().unwrap_or_else(PoisonError::into_inner);
-        remotes.values().map(|remote| remote.counters()).collect()
+        remotes.iter().map(|remote| remote.counters()).collect()
     }
 
     /// Remove our records from the metadata service, close all ports and connections, let go of all memory.
@@ -339,8 +341,8 @@ impl TransferEngine {
             // It ends as cancelled, which is what was asked for.
             let _ = daemon.await;
         }
-        let remotes = std::mem::take(&mut *inner.remotes.write().unwrap_or_else(PoisonError::into_inner));
-        for remote in remotes.into_values() {
+        let remotes = inner.remotes.write().unwrap_or_else(PoisonError::into_inner).take();
+        for remote in remotes {
             remote.forget();
         }
         let transport = Arc::clone(&inner.transport);
@@ -367,22 +369,38 @@ impl Inner {
         Some(region.access)
     }
 
-    fn remote(&self, segment: &str) -> Result<Arc<Remote>, TransferError> {
+    /// What is known of `segment`, if it is known.
+    fn known(&self, segment: &str, now: Mono) -> Option<Arc<Remote>> {
         let segment = segment.trim_start_matches('/');
-        if let Some(remote) = self.remotes.read().unwrap_or_else(PoisonError::into_inner).get(segment) {
-            return Ok(Arc::clone(remote));
+        self.remotes.read().unwrap_or_else(PoisonError::into_inner).get(segment, now)
+    }
+
+    fn remote(&self, segment: &str, now: Mono) -> Result<Arc<Remote>, TransferError> {
+        let segment = segment.trim_start_matches('/');
+        {
+            let remotes = self.remotes.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some(remote) = remotes.get(segment, now).filter(|_| !remotes.is_sweep_due(now)) {
+                return Ok(remote);
+            }
         }
         if self.context.stopped.load(Ordering::Relaxed) {
             return Err(TransferError::Stopped);
         }
+        let own = || {
+            let is_own = segment == self.name || segment == self.endpoint;
+            is_own.then(|| LocalPeer::new(segment.to_owned(), Arc::clone(&self.regions)))
+        };
+        let make = || Remote::new(segment.to_owned(), Arc::clone(&self.context), own());
+        // Dropped after the lock, since that closes lanes.
+        let mut gone = Vec::new();
         let mut remotes = self.remotes.write().unwrap_or_else(PoisonError::into_inner);
-        if remotes.len() >= REMOTES_MAX && !remotes.contains_key(segment) {
-            return Err(TransferError::TooManyPeers { limit: REMOTES_MAX });
+        let found = remotes.get_or_insert(segment, now, &mut gone, make);
+        gone.extend(remotes.sweep(now));
+        drop(remotes);
+        if !gone.is_empty() {
+            tracing::debug!(segments = gone.len(), "segments that were not used for long are forgotten");
         }
-        let own = (segment == self.name || segment == self.endpoint)
-            .then(|| LocalPeer::new(segment.to_owned(), Arc::clone(&self.regions)));
-        let make = || Remote::new(segment.to_owned(), Arc::clone(&self.context), own);
-        Ok(Arc::clone(remotes.entry(segment.to_owned()).or_insert_with(make)))
+        found.map_err(|Full| TransferError::TooManyPeers { limit: REMOTES_MAX })
     }
 }
 

@@ -18,6 +18,7 @@ pub mod local;
 mod notices;
 pub mod region;
 mod remote;
+mod remotes;
 pub mod tcp;
 pub mod transport;
 
