@@ -640,6 +640,36 @@ async fn an_engine_whose_name_was_taken_meanwhile_leaves_the_new_owners_records_
 }
 
 #[tokio::test]
+async fn an_engine_that_learns_only_at_its_end_that_its_name_was_taken_leaves_the_new_owners_records_alone() {
+    let (ram, rpc) = ("mooncake/ram/node", "mooncake/rpc_meta/node");
+    let cluster = Cluster::start().await;
+    let client = MetadataClient::http(&cluster.url()).unwrap();
+    let (paused, other) = (start(cluster.config("node")).await, memory(500, 0));
+    let lent = paused.register(&memory(1000, 0), Access::Remote).await.unwrap();
+    let early = paused.register(&other, Access::Remote).await.unwrap();
+    for key in [ram, rpc] {
+        assert!(client.remove(key).await.unwrap());
+    }
+    // nobody's name: nothing is found under it, and nothing is written
+    paused.deregister(early).await.unwrap();
+    assert_eq!((cluster.record(ram).await, cluster.record(rpc).await), (None, None));
+    let owner = start(cluster.config("node")).await;
+    owner.register(&memory(2000, 0), Access::Remote).await.unwrap();
+    let records = (cluster.record(ram).await, cluster.record(rpc).await);
+    for error in [
+        paused.register(&other, Access::Remote).await.map(drop).unwrap_err(),
+        paused.deregister(lent).await.unwrap_err(),
+    ] {
+        assert!(matches!(&error, TransferError::NameTaken { name, .. } if name == "node"), "{error}");
+    }
+    assert_eq!((cluster.record(ram).await, cluster.record(rpc).await), records);
+    // as if it had been between its two writes
+    assert!(client.remove(rpc).await.unwrap());
+    paused.shutdown().await.unwrap();
+    assert_eq!((cluster.record(ram).await, cluster.record(rpc).await), (records.0, None));
+}
+
+#[tokio::test]
 async fn taking_the_name_back_from_the_dead_leaves_both_records_written() {
     let (ram, rpc) = ("mooncake/ram/node", "mooncake/rpc_meta/node");
     let cluster = Cluster::start().await;

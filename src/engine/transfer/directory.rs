@@ -2,7 +2,6 @@
 //!
 //! The rest of the engine does not know the `Env`: it stops here, behind a trait.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -27,10 +26,12 @@ pub(super) trait Directory: Send + Sync {
     fn find(&self, segment: &str, limit: Duration) -> BoxFuture<'static, Result<SegmentDescriptor, TransferError>>;
     /// Make our name known; refuses when a live engine has it.
     fn claim(&self) -> BoxFuture<'static, Result<(), TransferError>>;
-    /// Write our segment document.
+    /// Write our segment document, and claim the name before that where it is not ours (any more); refuses when a live engine has
+    /// it.
     fn publish(&self) -> BoxFuture<'static, Result<(), TransferError>>;
-    /// Write both of our records again where they are missing or differ, unless somebody else has the name now.
-    fn republish(&self) -> BoxFuture<'static, Result<(), TransferError>>;
+    /// Write our segment document if the name is ours: there is less to be found under it. Refuses when it is somebody else's;
+    /// where the service has lost the name, nothing is found anyhow, and nothing is written.
+    fn update(&self) -> BoxFuture<'static, Result<(), TransferError>>;
     /// Remove our records; what stands under our name is left alone when somebody else has it now.
     fn withdraw(&self) -> BoxFuture<'static, Result<(), TransferError>>;
     /// Send `message` to the engine of `segment`; was it taken?
@@ -60,6 +61,15 @@ impl OwnSegment {
         document.buffers = regions.published().iter().map(|r| r.keys.buffer(&self.name, &r.memory)).collect();
         document.to_json()
     }
+
+    /// Is this the document of another engine than ours? (One that cannot be read is nobody's.)
+    fn is_anothers(&self, document: &[u8]) -> bool {
+        let whose = |document: &[u8]| {
+            let document = SegmentDescriptor::from_json(document).ok().flatten()?;
+            Some(SegmentDescriptor { buffers: Vec::new(), timestamp: String::new(), ..document })
+        };
+        whose(document).is_some_and(|owner| Some(owner) != whose(self.document().as_bytes()))
+    }
 }
 
 /// The directory of an engine.
@@ -75,8 +85,6 @@ struct Shared<E> {
     service: Option<(MetadataClient, KeySpace)>,
     /// One writer at a time, so that the last document written is the newest.
     writing: tokio::sync::Mutex<()>,
-    /// Somebody else had our name when we last claimed it: nothing is written under it before it is ours again.
-    lost: AtomicBool,
 }
 
 impl<E: Env> Finder<E> {
@@ -90,8 +98,7 @@ impl<E: Env> Finder<E> {
     ) -> Finder<E> {
         let service = service.map(|client| (client, KeySpace::new(settings.cluster_id.as_deref())));
         let writing = tokio::sync::Mutex::new(());
-        let lost = AtomicBool::new(false);
-        Finder { shared: Arc::new(Shared { env, own, handshake, settings, service, writing, lost }) }
+        Finder { shared: Arc::new(Shared { env, own, handshake, settings, service, writing }) }
     }
 }
 
@@ -114,23 +121,24 @@ impl<E: Env> Directory for Finder<E> {
     fn publish(&self) -> BoxFuture<'static, Result<(), TransferError>> {
         let shared = Arc::clone(&self.shared);
         async move {
-            if shared.lost.load(Ordering::Relaxed) {
+            // The name first: whoever has it, has the segment's document too, and a take-over removes the old one. It is asked for
+            // every time, because who was paused does not know what happened meanwhile.
+            if shared.owner().await? != Some(shared.rpc_meta()) {
                 shared.claim().await?;
             }
-            shared.publish().await
+            shared.write().await
         }
         .boxed()
     }
 
-    fn republish(&self) -> BoxFuture<'static, Result<(), TransferError>> {
+    fn update(&self) -> BoxFuture<'static, Result<(), TransferError>> {
         let shared = Arc::clone(&self.shared);
         async move {
-            // The name first: whoever has it, has the segment's document too, and a take-over removes the old one.
-            if shared.owner().await? != Some(shared.rpc_meta()) {
-                shared.claim().await?;
+            match shared.owner().await? {
+                Some(owner) if owner == shared.rpc_meta() => shared.write().await,
+                Some(RpcMeta(owner)) => Err(shared.name_taken(&owner)),
+                None => Ok(()),
             }
-            shared.lost.store(false, Ordering::Relaxed);
-            shared.publish().await
         }
         .boxed()
     }
@@ -223,7 +231,7 @@ impl<E: Env> Shared<E> {
         Ok(to)
     }
 
-    async fn publish(&self) -> Result<(), TransferError> {
+    async fn write(&self) -> Result<(), TransferError> {
         let Some((client, keys)) = &self.service else { return Ok(()) };
         let _writing = self.writing.lock().await;
         client.put(&keys.ram_key(&self.own.name), Bytes::from(self.own.document())).await?;
@@ -236,10 +244,23 @@ impl<E: Env> Shared<E> {
         if self.owner().await?.is_some_and(|owner| owner != self.rpc_meta()) {
             return Ok(());
         }
-        let meta = client.remove(&keys.rpc_meta_key(&self.own.name)).await;
-        client.remove(&keys.ram_key(&self.own.name)).await?;
-        meta?;
+        // The name last: as long as it is ours, nobody else writes a document under it.
+        let ram = self.withdraw_document(client, &keys.ram_key(&self.own.name)).await;
+        client.remove(&keys.rpc_meta_key(&self.own.name)).await?;
+        ram
+    }
+
+    /// Remove our document, unless it is another engine's: nobody's name may have become somebody's since we looked.
+    async fn withdraw_document(&self, client: &MetadataClient, key: &str) -> Result<(), TransferError> {
+        let Some(standing) = client.get(key).await? else { return Ok(()) };
+        if !self.own.is_anothers(&standing) {
+            client.remove(key).await?;
+        }
         Ok(())
+    }
+
+    fn name_taken(&self, owner: &HostPort) -> TransferError {
+        TransferError::NameTaken { name: self.own.name.clone(), owner: owner.to_string() }
     }
 
     /// Who has our name, as far as that can be read; we ourselves without a service.
@@ -257,10 +278,7 @@ impl<E: Env> Shared<E> {
         let key = keys.rpc_meta_key(name);
         let body = Bytes::from(self.rpc_meta().to_json());
         let refusal: MetadataError = match client.put(&key, body.clone()).await {
-            Ok(()) => {
-                self.lost.store(false, Ordering::Relaxed);
-                return Ok(());
-            }
+            Ok(()) => return Ok(()),
             Err(error) if error.is_duplicate() => error,
             Err(error) => return Err(error.into()),
         };
@@ -271,14 +289,12 @@ impl<E: Env> Shared<E> {
         if let Some(RpcMeta(owner)) = owner
             && probe::is_alive(&self.env, &owner).await
         {
-            self.lost.store(true, Ordering::Relaxed);
-            return Err(TransferError::NameTaken { name: name.clone(), owner: owner.to_string() });
+            return Err(self.name_taken(&owner));
         }
         tracing::info!(%name, %refusal, "the name's last owner does not answer; taking the name over");
         client.remove(&keys.ram_key(name)).await?;
         client.remove(&key).await?;
         client.put(&key, body).await?;
-        self.lost.store(false, Ordering::Relaxed);
         Ok(())
     }
 }

@@ -231,10 +231,11 @@ impl TransferEngine {
     /// keeps the memory alive as long.
     ///
     /// # Errors
-    /// The metadata service does not take the new document; the memory is out of reach all the same.
+    /// The metadata service does not take the new document, or another engine has our name by now and its document is left alone;
+    /// the memory is out of reach all the same.
     pub async fn deregister(&self, registration: Registration) -> Result<(), TransferError> {
         match self.inner.remove(&registration) {
-            Some(Access::Remote) => self.inner.context.directory.publish().await,
+            Some(Access::Remote) => self.inner.context.directory.update().await,
             _ => Ok(()),
         }
     }
@@ -242,9 +243,9 @@ impl TransferEngine {
     /// Write our records to the metadata service again, where it has lost them.
     ///
     /// # Errors
-    /// It does not take them.
+    /// It does not take them, or another engine has the name by now.
     pub async fn republish(&self) -> Result<(), TransferError> {
-        self.inner.context.directory.republish().await
+        self.inner.context.directory.publish().await
     }
 
     /// The descriptor of `segment`, from memory if it is known.

@@ -5,10 +5,11 @@
 
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::cluster::{Client, Cluster, Make, Metadata, Node};
-use super::process::{PATIENCE, wait_until};
+use super::process::{PATIENCE, http_get, wait_until};
 
 const MIB: usize = 1 << 20;
 /// Short lives, so that a dead client's are over soon.
@@ -185,6 +186,37 @@ fn the_same_name_comes_back_at_once(master: Make, node: Make, how: Metadata) {
         eprintln!("{master:?} master, {node:?} node, {how:?}: {name} serves again after {:?}", t.elapsed());
     }
     client.close();
+}
+
+/// A node is paused, another process takes its name over, and the first goes on only to stop: what the second has written stays.
+#[test]
+fn our_node_that_was_paused_leaves_the_records_of_who_has_its_name_now() {
+    let (how, make) = (Metadata::Http, Make::Ours);
+    let mut cluster = Cluster::start(make, make, how, 0, 0);
+    let name = format!("127.0.0.1:{}", super::process::free_port());
+    let dir = cluster.dir.path().to_owned();
+    for node in ["first", "second"] {
+        let node = Node::start_as(make, &dir, node, &name, &cluster.master, how, 64 << 20, 0);
+        wait_until("the node's health", PATIENCE, || http_get(node.rest, "/health").is_ok_and(|(code, _)| code == 200));
+        if cluster.nodes.is_empty() {
+            node.process.suspend();
+        }
+        cluster.nodes.push(node);
+    }
+    let metadata = cluster.master.metadata;
+    let records = || {
+        ["ram", "rpc_meta"].map(|folder| {
+            let (status, text) = http_get(metadata, &format!("/metadata?key=mooncake/{folder}/{name}")).unwrap();
+            assert_eq!(status, 200, "{folder}: {text}");
+            text
+        })
+    };
+    let before = records();
+    cluster.nodes[0].process.signal(Signal::SIGTERM);
+    cluster.nodes[0].process.resume();
+    cluster.nodes[0].process.ended(PATIENCE);
+    assert_eq!(records(), before);
+    assert_eq!(cluster.master.segments(), [name]);
 }
 
 #[test]
