@@ -11,13 +11,14 @@ use mcctl::engine::env::RealEnv;
 use mcctl::engine::store::{ClientConfig, Node, NodeConfig, PutOutcome, StoreError};
 use mcctl::engine::sys::memory::Memory;
 use mcctl::engine::sys::pages::MemoryPolicy;
-use mcctl::engine::transfer::{Protocol, TransferConfig, TransferSettings};
-use mcctl::engine::wire::types::ReplicateConfig;
+use mcctl::engine::transfer::{Op, OpKind, Protocol, RemoteAddr, TransferConfig, TransferSettings};
+use mcctl::engine::wire::Text;
+use mcctl::engine::wire::types::{ObjectMeta, Place, ReplicaType, ReplicateConfig};
 use nix::sys::signal::Signal;
 
 use super::cluster::{Cluster, Make, Metadata};
 use super::payload::payload;
-use super::process::{PATIENCE, Process, free_port, run};
+use super::process::{PATIENCE, Process, free_port, http_get, run};
 use super::wheel::{mcctl, wheel};
 
 const MIB: usize = 1 << 20;
@@ -135,6 +136,10 @@ fn commands(master: Make, node: Make, how: Metadata, nodes: usize) {
 /// A client of our library that lends `segment` bytes.
 async fn library(cluster: &Cluster, segment: u64) -> Node<RealEnv> {
     let master: HostPort = cluster.master.address().parse().unwrap();
+    library_of(cluster, segment, ClientConfig::new(master)).await
+}
+
+async fn library_of(cluster: &Cluster, segment: u64, client: ClientConfig) -> Node<RealEnv> {
     let config = NodeConfig {
         local_hostname: "127.0.0.1".to_owned(),
         name_ports: (12_300, 14_300),
@@ -148,7 +153,7 @@ async fn library(cluster: &Cluster, segment: u64) -> Node<RealEnv> {
             announce_host: Some("127.0.0.1".to_owned()),
             settings: TransferSettings::default(),
         },
-        client: ClientConfig::new(master),
+        client,
         max_wait: Duration::from_secs(20),
     };
     Node::start(config, RealEnv::new()).await.unwrap()
@@ -238,6 +243,107 @@ fn a_hung_peer(node: Make) {
         assert!(took < Duration::from_secs(8), "{args:?} took {took:?}");
     }
     assert!(store.get("there") == payload(1, MIB));
+}
+
+/// A node stands still, a put to it is given up, and then it goes on: what had been sent arrives late. Nobody was given the room it
+/// arrives in meanwhile; the room is used again when the time of an unfinished put is over.
+async fn late_bytes(node: Make) {
+    const RELEASE_S: u64 = 8;
+    /// Far from the other: neighbours share most of their bytes.
+    const LATE: u64 = 1 << 40;
+    let release = format!("--put_start_release_timeout_sec={RELEASE_S}");
+    let flags = ["--client_ttl=120", "--put_start_discard_timeout_sec=1", &release];
+    let cluster = Cluster::with_flags(Make::Ours, node, Metadata::P2p, 1, 16 << 20, &flags);
+    let master: HostPort = cluster.master.address().parse().unwrap();
+    let config = ClientConfig { transfer_deadline: Duration::from_secs(1), ..ClientConfig::new(master) };
+    let own = library_of(&cluster, 0, config).await;
+    let client = own.client();
+    let pinned = ReplicateConfig { with_hard_pin: true, ..ReplicateConfig::default() };
+    let value = |seed| Arc::new(Memory::from_vec(payload(seed, MIB))).whole();
+    client.put(&ObjectKey::from("first"), value(1), &pinned).await.unwrap();
+    let found = client.stat(&ObjectKey::from("first")).await.unwrap().found;
+    let Place::Memory(first) = found.replicas[0].place.clone() else { panic!("{found:?}") };
+
+    tokio::task::block_in_place(|| cluster.nodes[0].process.suspend());
+    let began = Instant::now();
+    let given_up = client.put(&ObjectKey::from("late"), value(LATE), &pinned).await.unwrap_err();
+    assert!(given_up.may_still_land(), "{given_up}");
+    // all the room that is left goes to others
+    let room = async |key: String| {
+        let started =
+            client.master().put_start(client.id(), Text(key.as_bytes()), MIB as u64, pinned.clone(), Text(b""));
+        let replicas = started.await.unwrap()?;
+        let end = ObjectMeta { key: Text(key.as_bytes()), object_checksum: None };
+        client.master().put_end(client.id(), end, ReplicaType::ALL, Text(b"")).await.unwrap().unwrap();
+        match &replicas[0].place {
+            Place::Memory(buffer) => Ok::<u64, ErrorCode>(buffer.buffer_address),
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut taken = vec![first.buffer_address];
+    let refusal: ErrorCode = loop {
+        match room(format!("other/{}", taken.len())).await {
+            Ok(address) => taken.push(address),
+            Err(code) => break code,
+        }
+    };
+    assert_eq!(refusal, ErrorCode::NO_AVAILABLE_HANDLE);
+    assert!(taken.len() > 8, "{taken:x?}");
+    assert!(began.elapsed() < Duration::from_secs(RELEASE_S), "too slow a machine for this test");
+
+    cluster.nodes[0].process.resume();
+    let begin = payload(LATE, MIB)[..4096].to_vec();
+    let (base, size) = segment(&cluster);
+    let seen = Arc::new(Memory::from_vec(vec![0; size]));
+    let endpoint = first.transport_endpoint.to_string_lossy().into_owned();
+    let end = Instant::now() + PATIENCE;
+    let landed = loop {
+        assert!(Instant::now() < end, "nothing arrived late: this test shows nothing");
+        let read = Op { kind: OpKind::Read, local: seen.whole(), remote: RemoteAddr(base) };
+        // the engine finds out by itself that the peer is back
+        if own.client().engine().transfer(&endpoint, vec![read], PATIENCE).await.is_ok() {
+            let bytes = seen.whole().to_vec();
+            if let Some(at) = bytes.windows(begin.len()).position(|window| window == begin) {
+                break base + at as u64;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    for address in &taken {
+        assert!(landed.abs_diff(*address) >= MIB as u64, "late bytes at {landed:x} in the room at {address:x}");
+    }
+    assert!(client.get(&ObjectKey::from("first")).await.unwrap() == payload(1, MIB));
+    let end = Instant::now() + PATIENCE;
+    let again = loop {
+        match room("again".to_owned()).await {
+            Ok(address) => break address,
+            Err(code) => assert_eq!(code, ErrorCode::NO_AVAILABLE_HANDLE),
+        }
+        assert!(Instant::now() < end, "the room does not come back");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    assert!(began.elapsed() >= Duration::from_secs(RELEASE_S), "after {:?}", began.elapsed());
+    assert_eq!(again, landed);
+    own.stop().await;
+}
+
+/// Where the one segment lies, and its length.
+fn segment(cluster: &Cluster) -> (u64, usize) {
+    let detail = http_get(cluster.master.admin, "/get_segments_detail").unwrap().1;
+    let detail: serde_json::Value = serde_json::from_str(&detail).unwrap();
+    let segment = &detail["segments"][0];
+    let base = u64::from_str_radix(segment["base_address"].as_str().unwrap().trim_start_matches("0x"), 16).unwrap();
+    (base, segment["size_bytes"].as_u64().unwrap() as usize)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn late_bytes_of_an_abandoned_put_reach_no_room_of_others_on_a_real_node() {
+    late_bytes(Make::Real).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn late_bytes_of_an_abandoned_put_reach_no_room_of_others_on_our_node() {
+    late_bytes(Make::Ours).await;
 }
 
 #[test]
