@@ -8,7 +8,6 @@ Answers begin with "@" (the wheel may print lines of its own): first {"setup": r
   {"do":"get","key":k,"seed":s,"size":n} -> {"size":found,"same":bool}    {"do":"exist","key":k} -> {"rc":1}
   {"do":"remove","key":k,"force":bool} -> {"rc":0}                       {"do":"remove_all","force":bool} -> {"rc":count}
   {"do":"replicas","key":k} -> {"endpoints":[...],"addresses":[...],"sizes":[...]}
-  {"do":"flood","prefix":p,"size":n}  puts p0, p1, ... until killed; answers {"put":i,"rc":rc} after each
   {"do":"close"} -> {"rc":0}, and ends
 Every answer carries "ms", how long the call took.
 """
@@ -63,11 +62,6 @@ def main():
     say(setup=rc, ms=(time.monotonic() - t) * 1e3)
     for line in sys.stdin if rc == 0 else ():
         c = json.loads(line)
-        if c["do"] == "flood":
-            value, i = payload(0, c["size"]), 0
-            while True:
-                say(put=i, rc=store.put(f"{c['prefix']}{i}", value))
-                i += 1
         t = time.monotonic()
         say(**DO[c["do"]](c), ms=(time.monotonic() - t) * 1e3)
         if c["do"] == "close":

@@ -88,38 +88,33 @@ fn a_node_dies(master: Make, node: Make, how: Metadata) {
     client.close();
 }
 
-/// A client dies in the middle of a put: each of its objects is whole or absent, and its unfinished key can be put again.
+/// A client dies in the middle of a put: each of its objects is whole or absent, and its unfinished key can be put again. The node
+/// stands still meanwhile, so that the put is certainly under way; what lay in sockets reaches it after the writer's death.
 fn a_client_dies_in_the_middle_of_a_put(master: Make, node: Make, how: Metadata) {
     let flags = ["--put_start_discard_timeout_sec=2", "--put_start_release_timeout_sec=5"];
     let cluster = Cluster::with_flags(master, node, how, 1, 768 << 20, &flags);
     let mut reader = cluster.client("reader", 0, 64 << 20);
     let mut writer = cluster.client("writer", 0, 64 << 20);
     let size = 16 * MIB;
-    writer.dialogue.say(&json!({"do": "flood", "prefix": "flood/", "size": size}).to_string());
-    // twenty puts after another, then dead somewhere in the next
-    let finished = loop {
-        let answer = writer.dialogue.hear(PATIENCE);
-        assert_eq!(answer["rc"], 0);
-        if answer["put"] == 20 {
-            break 20;
-        }
-    };
-    std::thread::sleep(Duration::from_millis(3)); // to be inside a put, not a wait for anything
-    writer.dialogue.process().kill();
-    let mut whole = Vec::new();
-    for i in 0..finished + 8 {
-        let key = format!("flood/{i}");
-        let rc = reader.exist(&key);
-        assert!(rc == 0 || rc == 1, "exist of {key} answered {rc}");
-        assert!(rc == 1 || i > finished, "{key} was put and is gone");
-        if rc == 1 {
-            assert_eq!(reader.get(&key, 0, size), (size as u64, true), "{key}");
-            whole.push(key);
-        }
+    let mut whole: Vec<String> = (0..8).map(|i| format!("whole/{i}")).collect();
+    for (i, key) in whole.iter().enumerate() {
+        assert_eq!(writer.put(key, i as u64, size), 0);
     }
+    cluster.nodes[0].process.suspend();
+    writer.dialogue.say(&json!({"do": "put", "key": "cut", "seed": 50, "size": size}).to_string());
+    wait_until("the put to be under way", PATIENCE, || {
+        let (_, text) = http_get(cluster.master.admin, "/query_key?key=cut").unwrap();
+        text.contains("REPLICA_IS_NOT_READY")
+    });
+    writer.dialogue.process().kill();
+    cluster.nodes[0].process.resume();
+    for (i, key) in whole.iter().enumerate() {
+        assert_eq!(reader.get(key, i as u64, size), (size as u64, true), "{key}");
+    }
+    assert_eq!(reader.exist("cut"), 0, "what was not finished is not there");
     no_byte_belongs_to_two(&mut reader, &whole);
     // the key it was at is free again after the discard timeout, and what is put there then is whole
-    let next = format!("flood/{}", whole.len());
+    let next = "cut".to_owned();
     wait_until("the unfinished key to be free", PATIENCE, || {
         // a put of a key that is being put answers 0 without writing, as upstream's client has it
         assert_eq!(reader.put(&next, 99, size), 0);
