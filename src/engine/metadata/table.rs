@@ -9,7 +9,7 @@
 //! A name that changes hands loses its old segment descriptor with it: an engine that starts appends its buffers to the
 //! descriptor it finds under its name, and would announce the dead one's memory as its own.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use bytes::Bytes;
 use hashbrown::HashMap;
@@ -26,6 +26,8 @@ pub struct Table {
     bytes: usize,
     /// `rpc_meta` keys whose owner is known to be gone. Each is a key of `records`.
     expired: HashSet<Box<[u8]>, foldhash::fast::FixedState>,
+    /// When each `rpc_meta` record that names an endpoint was written ([`Record::written`]), by that endpoint.
+    announced: HashMap<HostPort, BTreeSet<u64>, foldhash::fast::FixedState>,
     writes: u64,
     bounds: Bounds,
 }
@@ -89,7 +91,7 @@ impl Table {
                 self.expired.remove(key);
                 return Put::Unchanged;
             }
-            if !self.expired.contains(key) && !self.endpoint_has_moved_on(key, record) {
+            if !self.expired.contains(key) && !self.endpoint_has_moved_on(record) {
                 return Put::Conflict { owner: endpoint(&record.value), standing: record.value.clone() };
             }
             self.drop_descriptor_of(key);
@@ -115,6 +117,7 @@ impl Table {
         match self.records.remove(key) {
             Some(record) => {
                 self.bytes -= key.len() + record.value.len();
+                self.retract(key, &record);
                 true
             }
             None => false,
@@ -162,23 +165,31 @@ impl Table {
         self.writes += 1;
         // A copy of its own: what was read from a connection shares that connection's read buffer.
         let record = Record { value: Bytes::copy_from_slice(value), written: self.writes };
-        match self.records.get_mut(key) {
-            Some(standing) => *standing = record,
-            None => drop(self.records.insert(key.into(), record)),
+        if let Some(endpoint) = announced_by(key, value) {
+            self.announced.entry(endpoint).or_default().insert(record.written);
+        }
+        if let Some(before) = self.records.insert(key.into(), record) {
+            self.retract(key, &before);
         }
         self.expired.remove(key);
         Put::Updated
     }
 
-    /// Has another name announced the same endpoint after `record` was written? (Looks at all records; only for a conflict.)
-    fn endpoint_has_moved_on(&self, key: &[u8], record: &Record) -> bool {
-        let Some(endpoint_then) = endpoint(&record.value) else { return false };
-        self.records.iter().any(|(other, later)| {
-            later.written > record.written
-                && **other != *key
-                && rpc_meta_name(other).is_some()
-                && endpoint(&later.value).as_ref() == Some(&endpoint_then)
-        })
+    /// `record` stands under `key` no more.
+    fn retract(&mut self, key: &[u8], record: &Record) {
+        let Some(endpoint) = announced_by(key, &record.value) else { return };
+        if let Some(times) = self.announced.get_mut(&endpoint) {
+            times.remove(&record.written);
+            if times.is_empty() {
+                self.announced.remove(&endpoint);
+            }
+        }
+    }
+
+    /// Has another name announced the same endpoint after `record` was written?
+    fn endpoint_has_moved_on(&self, record: &Record) -> bool {
+        let times = endpoint(&record.value).and_then(|endpoint| self.announced.get(&endpoint));
+        times.and_then(BTreeSet::last).is_some_and(|last| *last > record.written)
     }
 
     /// Remove the segment descriptor that belongs to the `rpc_meta` record `key`.
@@ -196,6 +207,11 @@ fn rpc_meta_name(key: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = key.windows(FOLDER.len()).position(|window| window == FOLDER)?;
     let starts_a_folder = at == 0 || key[at - 1] == b'/';
     starts_a_folder.then(|| (&key[..at], &key[at + FOLDER.len()..]))
+}
+
+/// The endpoint that the record `value` announces under `key`.
+fn announced_by(key: &[u8], value: &[u8]) -> Option<HostPort> {
+    rpc_meta_name(key).and_then(|_| endpoint(value))
 }
 
 /// Where an `rpc_meta` record says that the handshake port is.
@@ -289,6 +305,28 @@ mod tests {
         assert_eq!(table.put(RPC, &meta(2)), Put::Updated);
         // And the other way round: b is the later one, so it is asked.
         assert_eq!(table.put(b"mooncake/rpc_meta/b", &meta(3)), conflict(1));
+    }
+
+    #[test]
+    fn only_the_records_that_stand_say_which_endpoints_have_moved_on() {
+        let (b, c) = (b"mooncake/rpc_meta/b".as_slice(), b"mooncake/rpc_meta/c".as_slice());
+        let mut table = owned_by(1);
+        // announced, and taken back in each way that there is
+        table.put(b, &meta(1));
+        table.remove(b);
+        assert_eq!(table.put(RPC, &meta(2)), conflict(1));
+        table.put(c, &meta(1));
+        table.take_over(c, &meta(1), &meta(9));
+        assert_eq!(table.put(RPC, &meta(2)), conflict(1));
+        // no announcement: the folder is not the one of names
+        table.put(b"mooncake/ram/b", &meta(1));
+        assert_eq!(table.put(RPC, &meta(2)), conflict(1));
+        table.put(b, &meta(1));
+        assert_eq!(table.put(RPC, &meta(2)), Put::Updated);
+        for key in [RPC, b, c] {
+            table.remove(key);
+        }
+        assert!(table.announced.is_empty());
     }
 
     #[test]
