@@ -87,11 +87,6 @@ impl OffsetAllocator {
         best
     }
 
-    /// Bytes that the records of the runs take, an estimate for metrics.
-    pub fn record_bytes(&self) -> u64 {
-        u64::from(self.runs.len()) * size_of::<Run>() as u64
-    }
-
     fn len(&self, at: u32) -> u64 {
         let run = &self.runs[at];
         let end = if run.above == NIL { self.capacity } else { self.runs[run.above].at & !FREE };

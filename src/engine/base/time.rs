@@ -16,11 +16,6 @@ impl Mono {
         Mono(ms * 1_000_000)
     }
 
-    /// Whole milliseconds since the origin.
-    pub const fn as_ms(self) -> u64 {
-        self.0 / 1_000_000
-    }
-
     /// Time from `earlier` to `self`; zero when `earlier` is later.
     pub fn since(self, earlier: Mono) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

@@ -103,13 +103,6 @@ pub struct BindError {
     pub source: io::Error,
 }
 
-impl BindError {
-    /// Does another process (or socket) hold the port?
-    pub fn is_in_use(&self) -> bool {
-        self.source.kind() == io::ErrorKind::AddrInUse
-    }
-}
-
 /// An answer with `status`, a content type (none when empty) and a body.
 pub fn answer(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mcctl::engine::base::HostPort;
+use mcctl::engine::base::{HostPort, Mono};
 use mcctl::engine::env::Env;
 use mcctl::engine::rpc::{CallError, RpcClient, RpcServer, ServerConfig, Timeouts};
 use mcctl::engine::wire::MasterCalls;
@@ -59,7 +59,7 @@ fn a_server_that_crashes_fails_the_call_under_way_and_serves_after_its_restart()
         let env = SimEnv::new(3);
         let client = client(&env);
         let mut answered = 0;
-        while env.now().as_ms() < 12_000 {
+        while env.now() < Mono::from_ms(12_000) {
             match client.service_ready().await {
                 Ok(answer) => answered += usize::from(answer.is_ok()),
                 Err(_) => env.sleep(Duration::from_millis(200)).await,
