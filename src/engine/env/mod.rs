@@ -30,6 +30,9 @@ pub trait Env: Clone + Send + Sync + 'static {
     fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send;
     /// A random number.
     fn rng(&self) -> u64;
+    /// Keep the calling thread waiting for `duration`. For the few places that wait under no runtime, and so short that going
+    /// through one would cost more. Nothing happens where threads are not real: nobody else would run meanwhile.
+    fn pause_thread(&self, _duration: Duration) {}
     /// Processor time that the calling thread has used so far; `None` where threads are not real. A system call.
     fn thread_cpu(&self) -> Option<Duration> {
         None

@@ -54,6 +54,10 @@ impl Env for RealEnv {
         self.rng.next()
     }
 
+    fn pause_thread(&self, duration: Duration) {
+        std::thread::sleep(duration);
+    }
+
     fn thread_cpu(&self) -> Option<Duration> {
         // Not getrusage: that lags by up to a timer tick while the thread runs.
         clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok().map(Duration::from)

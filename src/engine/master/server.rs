@@ -238,7 +238,8 @@ impl<E: Env> Hold for Holder<'_, E> {
 
     fn step_aside(&mut self) {
         if self.0.waiting.load(Ordering::Relaxed) > 0 {
-            std::thread::sleep(STEP_ASIDE);
+            // In the midst of a plain function on a worker thread: there is nothing to await, and the others are other threads.
+            self.0.env.pause_thread(STEP_ASIDE);
         }
     }
 }

@@ -188,6 +188,7 @@ impl Shared {
     }
 
     /// A thread's life: accept, serve, accept again.
+    #[expect(clippy::disallowed_methods, reason = "the data plane's threads are real, whatever the Env")]
     fn take_turns(self: &Arc<Shared>) {
         loop {
             match self.listener.accept() {
