@@ -43,7 +43,7 @@ pub struct NodePlan {
     pub local_buffer_origin: String,
     /// The address that the transfer engine announces; `None` leaves it to `MC_TCP_BIND_ADDRESS` or the first LAN address.
     pub announce_host: Option<String>,
-    /// How long to wait for a master that is not there yet.
+    /// How long to wait for a metadata service and for a master that are not there yet.
     pub max_wait: Duration,
 }
 
@@ -309,16 +309,21 @@ fn engine_failure(plan: &NodePlan, error: &TransferError) -> Failure {
     let cause = chain(error);
     match error {
         TransferError::Metadata(inner) if inner.is_retryable() => {
-            Failure::unreachable(format!("cannot use the metadata service {}", plan.metadata))
-                .found(cause)
-                .next("start it (mcctl serve metadata, or --enable-http-metadata-server of the master), or give its --metadata-server")
+            let (within, longer) = match plan.max_wait {
+                Duration::ZERO => (String::new(), ""),
+                wait => (format!(" within {}", show_duration(wait)), "; or wait longer with --max-wait-time"),
+            };
+            Failure::unreachable(format!("cannot use the metadata service {}{within}", plan.metadata)).found(cause).next(format!(
+                "start it (mcctl serve metadata, or --enable-http-metadata-server of the master), or give its --metadata-server{longer}"
+            ))
         }
-        TransferError::Metadata(_) | TransferError::Name { .. } | TransferError::NameTaken { .. } | TransferError::Protocol { .. } => {
-            Failure::usage("the transfer engine cannot start")
-                .tried(format!("name {} in {}", plan.local_hostname, plan.metadata))
-                .found(cause)
-                .next("give another --local-hostname or --metadata-server")
-        }
+        TransferError::Metadata(_)
+        | TransferError::Name { .. }
+        | TransferError::NameTaken { .. }
+        | TransferError::Protocol { .. } => Failure::usage("the transfer engine cannot start")
+            .tried(format!("name {} in {}", plan.local_hostname, plan.metadata))
+            .found(cause)
+            .next("give another --local-hostname or --metadata-server"),
         _ => Failure::host("the transfer engine cannot start")
             .tried(format!("name {} in {}", plan.local_hostname, plan.metadata))
             .found(cause)

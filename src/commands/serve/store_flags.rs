@@ -67,7 +67,7 @@ const SERVICE: &[Flag] = &[
         "max_wait_time",
         Kind::Number(0.0, 86_400.0),
         "60",
-        "Seconds to wait for master and metadata service before giving up",
+        "Seconds to wait for the metadata service, and then for the master, before giving up",
     )
     .not_in_file("use --max-wait-time"),
     LOG_LEVEL,

@@ -2,7 +2,7 @@
 //!
 //! Started all or nothing: what was set up before a step that failed is taken down again.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::engine::sys::pages::{MemoryError, MemoryPolicy, MemorySource};
 use crate::engine::transfer::{Access, Registration, TransferConfig, TransferEngine, TransferError};
 use crate::engine::wire::types::Segment;
 
-/// Waits between two tries to reach the master at the start.
+/// Waits between two tries to reach the master or the metadata service at the start.
 const RETRY: Duration = Duration::from_millis(250);
 /// What taking a segment back may take when the master does not answer.
 const UNMOUNT: Duration = Duration::from_secs(2);
@@ -43,7 +43,7 @@ pub struct NodeConfig {
     pub engine: TransferConfig,
     /// The master.
     pub client: ClientConfig,
-    /// How long to wait for a master that is not there yet.
+    /// How long to wait for a metadata service, and then for a master, that is not there yet.
     pub max_wait: Duration,
 }
 
@@ -73,8 +73,8 @@ pub enum NodeError {
     /// The master did not answer in time, or refused.
     #[error(transparent)]
     Master(Box<StoreError>),
-    /// It was told to stop before it had found its master.
-    #[error("the node was told to stop before it had found its master")]
+    /// It was told to stop before it had found its metadata service and its master.
+    #[error("the node was told to stop before it had found its metadata service and its master")]
     Stopped,
 }
 
@@ -104,8 +104,9 @@ impl<E: Env> Node<E> {
         Node::start_unless(config, env, std::future::pending()).await
     }
 
-    /// The same, but waiting for the master ends with [`NodeError::Stopped`] when `stop` does. The other steps, which take no
-    /// longer than their calls may, are not interrupted: a node that was past the waiting starts, and is to be stopped.
+    /// The same, but waiting for the metadata service or the master ends with [`NodeError::Stopped`] when `stop` does. The other
+    /// steps, which take no longer than their calls may, are not interrupted: a node that was past the waiting starts, and is to be
+    /// stopped.
     ///
     /// # Errors
     /// As [`start`](Node::start).
@@ -120,9 +121,10 @@ impl<E: Env> Node<E> {
         let local_memory = take(config.local_buffer_bytes, |bytes| source.buffer(bytes))?;
         let segment_memory = take(config.segment_bytes, |bytes| source.segment(bytes))?;
         let engine_config = TransferConfig { local_server_name: name.name.to_string(), ..config.engine.clone() };
-        let engine = TransferEngine::start(engine_config, env.clone()).await?;
+        let mut stop = pin!(stop);
+        let engine = start_engine(engine_config, config.max_wait, &env, stop.as_mut()).await?;
         let started = async {
-            let client = match select(pin!(stop), pin!(find_master(&config, &env, &engine, &name))).await {
+            let client = match select(stop, pin!(find_master(&config, &env, &engine, &name))).await {
                 Either::Left(((), _)) => return Err(NodeError::Stopped),
                 Either::Right((found, _)) => found?,
             };
@@ -236,6 +238,34 @@ fn check_reachable(config: &NodeConfig, name: &NodeName) -> Result<(), NodeError
     Ok(())
 }
 
+/// Start the transfer engine, waiting up to `max_wait` for a metadata service that is not there yet, unless `stop` ends. A try is
+/// never dropped: it takes back the records that it made.
+async fn start_engine<E: Env>(
+    config: TransferConfig,
+    max_wait: Duration,
+    env: &E,
+    mut stop: Pin<&mut (impl Future<Output = ()> + Send)>,
+) -> Result<TransferEngine, NodeError> {
+    let give_up: Mono = env.now() + max_wait;
+    let mut told = false;
+    loop {
+        match TransferEngine::start(config.clone(), env.clone()).await {
+            Err(TransferError::Metadata(error)) if error.is_retryable() && env.now() < give_up => {
+                if !told {
+                    tracing::warn!(%error, ?max_wait, "the metadata service does not answer yet; waiting for it");
+                    told = true;
+                }
+                if let Either::Left(_) =
+                    select(stop.as_mut(), pin!(env.sleep(RETRY.min(give_up.since(env.now()))))).await
+                {
+                    return Err(NodeError::Stopped);
+                }
+            }
+            tried => return Ok(tried?),
+        }
+    }
+}
+
 /// Connect to the master, waiting for one that is not there yet for as long as the configuration says.
 async fn find_master<E: Env>(
     config: &NodeConfig,
@@ -253,12 +283,12 @@ async fn find_master<E: Env>(
         let silent = || CallError::ConnectTimeout { address: config.client.master.clone(), limit: config.max_wait };
         let tried = deadline(env, left, connect).await.unwrap_or_else(|_| Err(silent().into()));
         match tried {
-            Err(error) if heartbeat::is_worth_waiting(&error) && env.now() + RETRY < give_up => {
+            Err(error) if heartbeat::is_worth_waiting(&error) && env.now() < give_up => {
                 if !told {
                     tracing::warn!(%error, max_wait = ?config.max_wait, "the master does not answer yet; waiting for it");
                     told = true;
                 }
-                env.sleep(RETRY).await;
+                env.sleep(RETRY.min(give_up.since(env.now()))).await;
             }
             tried => return tried,
         }

@@ -177,6 +177,35 @@ fn a_node_waits_for_a_master_that_comes_later() {
 }
 
 #[test]
+fn a_node_waits_for_a_metadata_service_that_comes_later() {
+    let (_master, rpc, _) = master(&[]);
+    let port = nobody();
+    let url = format!("--metadata-server=http://127.0.0.1:{port}/metadata");
+    let mut node = start(&node_args(rpc, &["--max-wait-time=60", &url]));
+    node.line_with("the metadata service does not answer yet");
+    let at = format!("--port={port}");
+    let _service = Service::start(command(&["serve", "metadata", "--host=127.0.0.1", &at]));
+    node.line_with("REST API started on port ");
+    assert_eq!(node.stop(Signal::SIGTERM), 0);
+}
+
+#[test]
+fn a_metadata_service_that_is_not_there_is_3_in_time_and_sigterm_ends_the_wait() {
+    let url = format!("--metadata-server=http://127.0.0.1:{}/metadata", nobody());
+    let began = Instant::now();
+    let refused = run(&node_args(nobody(), &["--max-wait-time=1", "--log-level=off", &url]));
+    assert!((1..20).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+    let said = refused.fails(3);
+    assert!(said.starts_with("error: cannot use the metadata service http://127.0.0.1:"), "{said}");
+    assert!(said.contains(" within 1 s; ") && said.ends_with("; or wait longer with --max-wait-time"), "{said}");
+    let mut node = start(&node_args(nobody(), &["--max-wait-time=600", &url]));
+    node.line_with("the metadata service does not answer yet");
+    let began = Instant::now();
+    assert_eq!(node.stop(Signal::SIGTERM), 0);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+}
+
+#[test]
 fn a_rest_port_in_use_is_4_and_nothing_was_lent() {
     let (_master, rpc, admin) = master(&[]);
     let run = run(&node_args(rpc, &["--log-level=off", &format!("--port={admin}")]));
