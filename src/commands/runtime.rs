@@ -1,10 +1,13 @@
 //! The runtime that a command's asynchronous work runs on, and the signals that end it.
 
 use std::future::Future;
+use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::commands::args::show_duration;
 use crate::commands::error::{Failure, Outcome};
+use crate::engine::env::{RealEnv, deadline};
 
 /// Run `work` to its end: on this thread for `threads` 0, else on that many worker threads besides.
 ///
@@ -26,6 +29,22 @@ pub fn block_on(threads: usize, work: impl Future<Output = Outcome>) -> Outcome 
 /// The CPUs that this process may use.
 pub fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// What the end of a command may take, however silent the services are that it takes its leave of.
+pub const STOP_MAX: Duration = Duration::from_secs(5);
+
+/// Carry out `work`, the end of `what`, for no longer than [`STOP_MAX`]; `None` when that was not enough, which the log then says.
+/// What is left undone ends with the process.
+pub async fn stop_in_time<T>(what: &str, work: impl Future<Output = T>) -> Option<T> {
+    match deadline(&RealEnv::new(), STOP_MAX, work).await {
+        Ok(done) => Some(done),
+        Err(_) => {
+            let limit = show_duration(STOP_MAX);
+            tracing::warn!("{what} did not end within {limit}, and is not waited for: its records may be left behind");
+            None
+        }
+    }
 }
 
 /// SIGTERM and SIGINT, from the moment that this is made: afterwards they end nothing by themselves.

@@ -1,15 +1,19 @@
 //! How a command reaches a store to move bytes: a client that lends no memory.
 
+use std::pin::pin;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use crate::commands::error::Failure;
-use crate::commands::runtime::Signals;
+use crate::commands::runtime::{self, Signals};
 use crate::commands::serve::node::{self, NodePlan};
 use crate::commands::target::{Master, MasterArgs};
 use crate::engine::base::{ByteSize, ErrorCode};
 use crate::engine::env::RealEnv;
 use crate::engine::store::{Node, NodeError, StoreClient, StoreError};
 use crate::engine::sys::interface;
+use crate::engine::transfer::TransferError;
 
 /// Flags that name a store.
 #[derive(Clone, Debug, clap::Args)]
@@ -68,11 +72,25 @@ impl LinkArgs {
         config.client.timeouts = master.timeouts();
         config.client.transfer_deadline = master.timeout;
         let mut signals = Signals::take()?;
-        let mut came = "a signal";
-        let stop = async { came = signals.next().await };
-        match Node::start_unless(config, RealEnv::new(), stop).await {
+        let (tell, told) = oneshot::channel::<()>();
+        let told = async move { told.await.unwrap_or_default() };
+        let mut starting = pin!(Node::start_unless(config, RealEnv::new(), told));
+        let started = tokio::select! {
+            started = &mut starting => started,
+            signal = signals.next() => {
+                // Nobody hears it when the start has just ended.
+                let _ = tell.send(());
+                let end = async {
+                    if let Ok(node) = starting.await {
+                        node.stop().await;
+                    }
+                };
+                runtime::stop_in_time("the client", end).await;
+                return Err(stopped(signal, "connect"));
+            }
+        };
+        match started {
             Ok(node) => Ok(Link { master, node, signals }),
-            Err(NodeError::Stopped) => Err(stopped(came, "connect")),
             Err(NodeError::Master(error)) => Err(failure(&master, "connect", &error)),
             Err(error) => Err(node::failure(&plan, error)),
         }
@@ -94,13 +112,20 @@ impl Link {
         }
     }
 
-    /// Take our name out of the metadata service, and end.
-    pub async fn close(self) {
-        self.node.stop().await;
+    /// The master.
+    pub fn master(&self) -> &Master {
+        &self.master
+    }
+
+    /// Take our name out of the metadata service, and end. The signals stay taken over by what is given back.
+    pub async fn close(self) -> Signals {
+        runtime::stop_in_time("the client", self.node.stop()).await;
+        self.signals
     }
 }
 
-fn stopped(signal: &str, what: &str) -> Failure {
+/// A signal came on the attempt to `what`.
+pub(super) fn stopped(signal: &str, what: &str) -> Failure {
     Failure::no(format!("{signal}: stopped on the attempt to {what}"))
 }
 
@@ -120,6 +145,11 @@ fn failure(master: &Master, what: &str, error: &StoreError) -> Failure {
                 .next("see mcctl status: are there segments, and how full are they? Objects under a lease are not evicted")
         }
         StoreError::Empty { .. } => Failure::usage(format!("{cannot}: it has no bytes, and the store keeps none of such")),
+        StoreError::Transfer { source: TransferError::Metadata(error), .. } => {
+            Failure::unreachable(format!("{cannot}: the metadata service gives no usable answer"))
+                .found(node::chain(error.as_ref()))
+                .next("start it again (mcctl serve metadata, or the master that it is embedded in); the nodes may be well")
+        }
         StoreError::Transfer { endpoint, .. } => Failure::unreachable(format!("{cannot}: the node {endpoint} does not move the bytes"))
             .found(node::chain(error))
             .next("see mcctl status for the nodes, and check that this host can reach it; clients and nodes must use one --metadata-server"),

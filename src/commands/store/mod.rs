@@ -1,8 +1,10 @@
 //! `mcctl store`: objects by hand. Questions go through the master's admin HTTP, which grants no lease; where it cannot answer,
 //! the RPC is asked, which grants one, and a line on stderr says so.
 
+mod destination;
 mod exists;
 mod get;
+mod key;
 pub mod link;
 mod ls;
 mod put;

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::engine::base::text::Quoted;
+
 /// The longest object key that is accepted, bytes. Upstream has no limit; SGLang's keys are under 200 bytes.
 pub const KEY_BYTES_MAX: usize = 1 << 20;
 
@@ -78,8 +80,9 @@ impl From<&[u8]> for ObjectKey {
 }
 
 impl fmt::Display for ObjectKey {
+    /// As errors show it: between quotes, on one line, cut when it is long.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&String::from_utf8_lossy(&self.0))
+        fmt::Display::fmt(&Quoted(&String::from_utf8_lossy(&self.0)), f)
     }
 }
 

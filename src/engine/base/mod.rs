@@ -4,6 +4,7 @@ pub mod addr;
 pub mod code;
 pub mod id;
 pub mod size;
+pub mod text;
 pub mod time;
 
 pub use addr::HostPort;

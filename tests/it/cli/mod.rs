@@ -2,6 +2,7 @@
 
 mod bench_transfer;
 mod exit;
+mod files;
 mod flags;
 mod help;
 mod node;

@@ -3,20 +3,26 @@
 use std::io::Write;
 use std::process::Stdio;
 
+use mcctl::engine::base::ClientId;
+use mcctl::engine::env::RealEnv;
+use mcctl::engine::rpc::{RpcClient, Timeouts};
+use mcctl::engine::wire::MasterCalls;
+use mcctl::engine::wire::types::ReplicateConfig;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::service::Service;
-use super::{Run, command, finish};
+use super::{Run, command, finish, mcctl};
 
 /// A store, and its environment.
-struct Store {
+pub struct Store {
     service: Service,
     environment: Vec<(String, String)>,
 }
 
 impl Store {
-    fn start() -> Store {
+    /// A store of 64 MiB.
+    pub fn start() -> Store {
         let ports = ["--rpc-port=0", "--metrics-port=0", "--metadata-port=0", "--rest-port=0"];
         let mut service = Service::start(command(&[&["up", "--json", "--segment-size=64mb"], &ports[..]].concat()));
         let document: Value = serde_json::from_str(&service.line_with("mcctl.up/1")).expect("JSON");
@@ -24,15 +30,31 @@ impl Store {
         Store { environment: document["environment"].as_object().expect("a map").iter().map(pair).collect(), service }
     }
 
-    fn run(&self, args: &[&str]) -> Run {
+    /// Run the program on it.
+    pub fn run(&self, args: &[&str]) -> Run {
         self.run_with(args, b"")
     }
 
-    fn run_with(&self, args: &[&str], stdin: &[u8]) -> Run {
+    /// One of its variables.
+    pub fn variable(&self, name: &str) -> &str {
+        &self.environment.iter().find(|(known, _)| known == name).expect("up prints it").1
+    }
+
+    /// The program on it, not started yet.
+    pub fn command(&self, args: &[&str]) -> std::process::Command {
         let mut command = command(args);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        command
+    }
+
+    fn run_with(&self, args: &[&str], stdin: &[u8]) -> Run {
+        let mut child = self
+            .command(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
         // A program that does not read its input is no failure.
         let _ = child.stdin.take().expect("piped").write_all(stdin);
         finish(child.wait_with_output().expect("it ends"))
@@ -109,4 +131,70 @@ fn pins_and_copies_are_asked_for() {
     let status = store.run(&["status", "--interval=0"]);
     assert!(status.succeeds().contains("objects   2 keys (1 soft-pinned)"), "{status:?}");
     store.run(&["store", "put", "soft2", "--value", "x", "--soft-pin=soon"]).fails(2);
+}
+
+/// Begin a put of `key` at the master `at`, and do not end it.
+fn begin_put(at: &str, key: &str) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let started = runtime.block_on(async {
+        let calls = MasterCalls(RpcClient::new(RealEnv::new(), at.parse().expect("an address"), Timeouts::default()));
+        calls.put_start(ClientId(1, 2), key.into(), 100, ReplicateConfig::default(), "default".into()).await
+    });
+    started.expect("answered").expect("there is room");
+}
+
+#[test]
+fn a_key_whose_put_by_another_is_unfinished_is_1_and_not_said_to_exist() {
+    let store = Store::start();
+    for key in ["half", "with,comma"] {
+        begin_put(store.variable("MOONCAKE_MASTER"), key);
+        let run = store.run(&["store", "put", key, "--value", "x"]);
+        let expected = format!(
+            "error: another put of '{key}' is unfinished, so nothing was stored and nothing can be read yet; next: try again"
+        );
+        assert!(run.fails(1).starts_with(&expected), "{run:?}");
+    }
+    let run = store.run(&["store", "put", "half", "--value", "x", "--json"]);
+    assert!(run.code == 1 && run.stdout.contains("\"stored\":false"), "{run:?}");
+}
+
+#[test]
+fn a_put_of_a_key_that_is_taken_gives_it_no_lease() {
+    let store = Store::start();
+    assert_eq!(store.run(&["store", "put", "k", "--value", "one"]).code, 0);
+    store.run(&["store", "put", "k", "--value", "two"]).fails(1);
+    assert_eq!(store.run(&["store", "rm", "k"]).code, 0);
+}
+
+#[test]
+fn keys_of_others_cannot_break_a_line_and_long_ones_are_cut() {
+    let store = Store::start();
+    assert_eq!(store.run(&["store", "put", "a\tb\u{1b}[2J\\", "--value", "x"]).code, 0);
+    assert_eq!(store.run(&["store", "ls"]).succeeds(), "a\\tb\\u{1b}[2J\\\\\n");
+    assert!(store.run(&["store", "ls", "--long"]).succeeds().ends_with(" a\\tb\\u{1b}[2J\\\\\n"));
+    let line = store.run(&["store", "ls", "--json"]);
+    let first: Value = serde_json::from_str(line.succeeds().lines().next().expect("a line")).expect("JSON");
+    assert_eq!(first["key"], "a\tb\u{1b}[2J\\");
+    let run = store.run(&["store", "exists", "x\ny"]);
+    assert_eq!((run.code, &*run.stdout), (1, "no\tx\\ny\n"));
+    let long = "k".repeat(5000);
+    let run = store.run(&["store", "get", &long]);
+    let expected = format!("error: cannot get '{}...' (5000 bytes): there is no such object; ", "k".repeat(64));
+    assert!(run.fails(1).starts_with(&expected), "{run:?}");
+}
+
+#[test]
+fn an_empty_key_is_2_before_anybody_is_asked() {
+    for args in [&["put", "", "--value", "x"][..], &["get", ""], &["exists", ""], &["stat", "a", ""], &["rm", ""]] {
+        let run = mcctl(&[&["store"], args, &["--master=127.0.0.1:1"]].concat());
+        assert!(run.fails(2).contains("a key has at least one character"), "{run:?}");
+    }
+}
+
+#[test]
+fn a_soft_pin_that_is_too_long_is_2_and_names_the_masters_limit() {
+    let run = Store::start().run(&["store", "put", "k", "--value", "x", "--soft-pin=25h"]);
+    let said = run.fails(2);
+    assert!(said.contains("a soft pin of this length; tried: --soft-pin=25 h; "), "{said}");
+    assert!(said.contains("24h is the most unless the master's --max-kv-soft-pin-ttl"), "{said}");
 }

@@ -1,0 +1,116 @@
+//! `mcctl store get --output`: the file is whole, or as it was.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::objects::Store;
+use super::{finish, mcctl};
+use crate::peer::process::{PATIENCE, wait_until};
+
+fn names(folder: &Path) -> Vec<String> {
+    let name = |entry: std::io::Result<fs::DirEntry>| entry.expect("read").file_name().to_string_lossy().into_owned();
+    let mut names: Vec<String> = fs::read_dir(folder).expect("a folder").map(name).collect();
+    names.sort();
+    names
+}
+
+/// The program on `store`, run by a shell after `before`.
+fn after(before: &str, store: &Store, args: &[&str]) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("{before}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_mcctl")]).args(args);
+    let inner = store.command(&[]);
+    shell.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    shell
+}
+
+#[test]
+fn a_disk_without_room_leaves_the_old_file_as_it_was() {
+    let store = Store::start();
+    assert_eq!(store.run(&["store", "put", "k", "--value", &"x".repeat(100_000)]).code, 0);
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("file");
+    fs::write(&file, "precious").expect("written");
+    // No file may grow beyond 16 blocks of at most 1 KiB; the signal of that is as good as no room.
+    let mut run = after("trap '' XFSZ; ulimit -f 16", &store, &["store", "get", "k", "-o"]);
+    let run = finish(run.arg(&file).output().expect("a shell"));
+    let said = run.fails(4);
+    assert!(
+        said.contains("; tried: write 100000 bytes beside it in ") && said.contains("; found: File too large"),
+        "{said}"
+    );
+    assert!(said.ends_with("; the old file is as it was"), "{said}");
+    assert_eq!(fs::read_to_string(&file).expect("there"), "precious");
+    assert_eq!(names(dir.path()), ["file"]);
+}
+
+#[test]
+fn a_new_file_has_the_mode_that_a_plain_create_gives() {
+    let store = Store::start();
+    assert_eq!(store.run(&["store", "put", "k", "--value", "x"]).code, 0);
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("file");
+    let mut run = after("umask 027", &store, &["store", "get", "k", "-o"]);
+    assert_eq!(finish(run.arg(&file).output().expect("a shell")).code, 0);
+    assert_eq!(fs::metadata(&file).expect("there").permissions().mode() & 0o7777, 0o640);
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_told_before_the_master_is_asked() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let get = |path: &Path| mcctl(&["store", "get", "k", "--master=127.0.0.1:1", "-o", path.to_str().expect("text")]);
+    let shown = dir.path().display();
+    let run = get(dir.path());
+    assert_eq!(
+        run.fails(2),
+        format!(
+            "error: cannot write {shown}; tried: --output {shown}; found: it is a directory; next: name a file in it: --output \
+             {shown}/NAME"
+        )
+    );
+    let run = get(&dir.path().join("none/file"));
+    assert_eq!(
+        run.fails(2),
+        format!(
+            "error: cannot write {shown}/none/file; tried: --output {shown}/none/file; found: {shown}/none: No such file or \
+             directory (os error 2); next: make it first: mkdir -p {shown}/none"
+        )
+    );
+}
+
+#[test]
+fn a_pipe_is_written_to_as_it_is_and_a_signal_ends_the_wait_for_its_reader() {
+    let store = Store::start();
+    assert_eq!(store.run(&["store", "put", "k", "--value", "through a pipe"]).code, 0);
+    let dir = tempfile::tempdir().expect("a folder");
+    let pipe = dir.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    let shown = pipe.to_str().expect("text");
+    let reader = {
+        let pipe = pipe.clone();
+        std::thread::spawn(move || fs::read_to_string(pipe).expect("read"))
+    };
+    assert_eq!(store.run(&["store", "get", "k", "-o", shown]).code, 0);
+    assert_eq!(reader.join().expect("read"), "through a pipe");
+    assert_eq!(names(dir.path()), ["pipe"]);
+    let mut alone = store.command(&["store", "get", "k", "-o", shown]);
+    let mut alone = alone.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    let pid = Pid::from_raw(i32::try_from(alone.id()).expect("a pid"));
+    let channel = format!("/proc/{pid}/task");
+    // It waits for a reader: one of its threads is in the open of the pipe.
+    wait_until("it opens the pipe", PATIENCE, || {
+        let tasks = names(Path::new(&channel));
+        tasks.iter().any(|task| {
+            let at = fs::read_to_string(format!("{channel}/{task}/wchan")).unwrap_or_default();
+            // Not every kernel tells.
+            at.contains("fifo") || at.contains("wait_for_partner") || (tasks.len() > 1 && matches!(&*at, "" | "0"))
+        })
+    });
+    kill(pid, Signal::SIGTERM).expect("it runs");
+    wait_until("it ends", PATIENCE, || alone.try_wait().expect("our child").is_some());
+    assert_eq!(alone.wait().expect("it ended").code(), Some(1));
+}
