@@ -4,14 +4,15 @@ use serde::Serialize;
 
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
-use crate::commands::store::{TENANT, stat};
+use crate::commands::store::{TENANT, key, stat};
 use crate::commands::target::{Master, MasterArgs};
+use crate::engine::base::text::escaped;
 
 /// Which keys, and how to answer.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Keys to look for
-    #[arg(required = true, value_name = "KEY")]
+    #[arg(required = true, value_name = "KEY", value_parser = key::parse)]
     keys: Vec<String>,
     /// Answer by the exit code only
     #[arg(long, short, conflicts_with = "json")]
@@ -43,7 +44,7 @@ impl Args {
             output::json(&Document { schema: "mcctl.store.exists/1", objects: objects().collect() })?;
         } else if !self.quiet {
             for Object { key, exists } in objects() {
-                output::line(format_args!("{}\t{key}", if exists { "yes" } else { "no" }))?;
+                output::line(format_args!("{}\t{}", if exists { "yes" } else { "no" }, escaped(key)))?;
             }
         }
         Ok(if found.iter().all(|exists| *exists) { Exit::Done } else { Exit::No })
@@ -51,9 +52,10 @@ impl Args {
 }
 
 async fn ask(master: &Master, keys: &[String]) -> Result<Vec<bool>, Failure> {
-    if let Some(found) = stat::ask_admin(master, keys).await? {
-        return Ok(found.iter().map(Option::is_some).collect());
-    }
+    stat::admin_or_rpc(master, keys, |replicas| replicas.is_some(), async || ask_rpc(master, keys).await).await
+}
+
+async fn ask_rpc(master: &Master, keys: &[String]) -> Result<Vec<bool>, Failure> {
     let asked = keys.iter().map(|key| key.as_str().into()).collect();
     let answers = master.calls().batch_exist_key(asked, TENANT.into()).await.map_err(|error| master.failure(&error))?;
     if answers.len() != keys.len() {

@@ -9,6 +9,7 @@ use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::store::stat;
 use crate::commands::target::{Master, MasterArgs};
+use crate::engine::base::text::escaped;
 
 /// Which keys, and how to show them.
 #[derive(Debug, clap::Args)]
@@ -22,7 +23,7 @@ pub struct Args {
     /// Size, number of replicas and where the first one is, before each key
     #[arg(long, short)]
     long: bool,
-    /// One JSON document a line: each key, then the count
+    /// One JSON document a line: each key as it is (the text form escapes control characters and '\\'), then the count
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -95,9 +96,11 @@ impl Args {
         if self.json {
             return output::json(&Line { schema: "mcctl.store.ls/1", key, replicas });
         }
+        let key = escaped(key);
         match replicas.map(|all| (all.len(), all.first())) {
             Some((count, Some(first))) => {
-                output::line(format_args!("{:>14} {count:>2} {:<24} {key}", first.bytes, first.endpoint))
+                let endpoint = escaped(&first.endpoint);
+                output::line(format_args!("{:>14} {count:>2} {endpoint:<24} {key}", first.bytes))
             }
             Some((count, None)) => output::line(format_args!("{:>14} {count:>2} {:<24} {key}", "-", "-")),
             None => output::line(key),

@@ -11,17 +11,21 @@ use serde::Serialize;
 use crate::commands::args as parsers;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
+use crate::commands::store::key;
 use crate::commands::store::link::LinkArgs;
-use crate::engine::base::{ByteSize, ObjectKey};
+use crate::commands::store::stat::{self, Presence};
+use crate::engine::base::text::Quoted;
+use crate::engine::base::{ByteSize, ErrorCode, ObjectKey};
 use crate::engine::env::RealEnv;
-use crate::engine::store::{PutOutcome, StoreClient};
-use crate::engine::sys::memory::Memory;
+use crate::engine::store::{PutOutcome, StoreClient, StoreError};
+use crate::engine::sys::memory::{Memory, Slice};
 use crate::engine::wire::types::{ReplicateConfig, SoftPinAction};
 
 /// What to store, and how it is to be kept.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Key of the object
+    #[arg(value_parser = key::parse)]
     key: String,
     /// File with its bytes; '-' or nothing for stdin
     #[arg(value_name = "FILE")]
@@ -51,6 +55,36 @@ pub struct Args {
     link: LinkArgs,
 }
 
+/// What became of the put.
+#[derive(Debug)]
+enum Became {
+    Stored {
+        replicas: usize,
+    },
+    /// The key is taken, by this.
+    Taken(Presence),
+    /// The master does not take the arguments.
+    Misfit,
+}
+
+fn taken(quoted: Quoted<'_>, by: Presence) -> Failure {
+    match by {
+        Presence::Complete => Failure::no(format!("{quoted} exists already, and was left as it is"))
+            .next("--upsert replaces it; mcctl store rm removes it"),
+        Presence::Unfinished => Failure::no(format!(
+            "another put of {quoted} is unfinished, so nothing was stored and nothing can be read yet"
+        ))
+        .next(
+            "try again when it is finished; when its writer has gone, the master lets go of the key after a while \
+                    (--put-start-discard-timeout-sec, 30 s unless it was changed)",
+        ),
+        Presence::Gone => Failure::no(format!(
+            "{quoted} was taken when it was to be put, and is not there any more; nothing was stored"
+        ))
+        .next("try again"),
+    }
+}
+
 /// A soft pin's life, if one was given.
 #[derive(Clone, Copy, Debug)]
 struct SoftPin(Option<Duration>);
@@ -75,40 +109,78 @@ impl Args {
     pub(super) async fn run(self) -> Outcome {
         let bytes = self.read()?;
         let len = bytes.len();
+        let quoted = Quoted(&self.key);
         if len == 0 {
             return Err(Failure::usage(format!(
-                "'{}' would have no bytes, and the store keeps objects of one byte and more",
-                self.key
+                "{quoted} would have no bytes, and the store keeps objects of one byte and more"
             ))
             .next("give a FILE that is not empty, or --value TEXT"));
         }
         let mut link = self.link.connect().await?;
-        let (key, config) = (ObjectKey::from(self.key.as_str()), self.config());
         let value = Arc::new(Memory::from_vec(bytes)).whole();
-        let put = async |client: &StoreClient<RealEnv>| match self.upsert {
-            true => client.upsert(&key, value, &config).await,
-            false => client.put(&key, value, &config).await,
-        };
-        let outcome = link.attempt(&format!("put '{}'", self.key), put).await;
+        let what = format!("put {quoted}");
+        let mut became = link.attempt(&what, async |client: &StoreClient<RealEnv>| self.put(client, value).await).await;
+        if let Ok(Became::Taken(by)) = &mut became {
+            let master = link.master().clone();
+            let ask =
+                async |client: &StoreClient<RealEnv>| Ok(stat::presence(&master, client.master(), &self.key).await);
+            match link.attempt(&what, ask).await {
+                Ok(found) => *by = found,
+                Err(failure) => became = Err(failure),
+            }
+        }
         link.close().await;
-        let replicas = match outcome? {
-            PutOutcome::Stored { replicas } => replicas,
-            PutOutcome::AlreadyExists => 0,
+        let became = became?;
+        let replicas = match became {
+            Became::Stored { replicas } => replicas,
+            Became::Taken(_) => 0,
+            Became::Misfit => return Err(self.misfit()),
         };
         if self.json {
             let stored = replicas > 0;
             output::json(&Document { schema: "mcctl.store.put/1", key: &self.key, bytes: len, stored, replicas })?;
         }
-        if replicas == 0 {
-            return Err(Failure::no(format!("'{}' exists already, and was left as it is", self.key))
-                .next("--upsert replaces it; mcctl store rm removes it"));
+        if let Became::Taken(by) = became {
+            return Err(taken(quoted, by));
         }
         if !self.json {
             let few = if (replicas as u64) < self.replicas { ", since there are no more segments" } else { "" };
             let copies = if replicas == 1 { "copy" } else { "copies" };
-            output::say(format!("stored {} as '{}', {replicas} {copies}{few}", ByteSize(len as u64), self.key));
+            output::say(format!("stored {} as {quoted}, {replicas} {copies}{few}", ByteSize(len as u64)));
         }
         Ok(Exit::Done)
+    }
+
+    async fn put(&self, client: &StoreClient<RealEnv>, value: Slice) -> Result<Became, StoreError> {
+        let (key, config) = (ObjectKey::from(self.key.as_str()), self.config());
+        let put = match self.upsert {
+            true => client.upsert(&key, value, &config).await,
+            false => client.put(&key, value, &config).await,
+        };
+        match put {
+            Ok(PutOutcome::Stored { replicas }) => Ok(Became::Stored { replicas }),
+            // What is there is asked for next.
+            Ok(PutOutcome::AlreadyExists) => Ok(Became::Taken(Presence::Complete)),
+            Err(StoreError::Refused { code: ErrorCode::INVALID_PARAMS, .. }) => Ok(Became::Misfit),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What the master does not take of what was asked for.
+    fn misfit(&self) -> Failure {
+        let quoted = Quoted(&self.key);
+        match self.soft_pin {
+            Some(SoftPin(Some(life))) => {
+                Failure::usage(format!("cannot put {quoted}: the master does not give a soft pin of this length"))
+                    .tried(format!("--soft-pin={}", parsers::show_duration(life)))
+                    .found(ErrorCode::INVALID_PARAMS.to_string())
+                    .next("ask for less: 24h is the most unless the master's --max-kv-soft-pin-ttl says otherwise")
+            }
+            _ => Failure::no(format!("cannot put {quoted}: the master does not take what was asked for"))
+                .tried(format!("a key of {} bytes, {} copies", self.key.len(), self.replicas))
+                .found(ErrorCode::INVALID_PARAMS.to_string())
+                .next("try a shorter key, or fewer --replicas"),
+        }
     }
 
     fn read(&self) -> Result<Vec<u8>, Failure> {

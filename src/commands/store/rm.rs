@@ -4,15 +4,16 @@ use serde::Serialize;
 
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
-use crate::commands::store::TENANT;
+use crate::commands::store::{TENANT, key};
 use crate::commands::target::{Master, MasterArgs};
 use crate::engine::base::ErrorCode;
+use crate::engine::base::text::{Quoted, escaped};
 
 /// Which objects, and how hard.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Keys to remove
-    #[arg(value_name = "KEY", required_unless_present_any = ["regex", "all"])]
+    #[arg(value_name = "KEY", value_parser = key::parse, required_unless_present_any = ["regex", "all"])]
     keys: Vec<String>,
     /// Remove every object whose key this pattern is found in (ECMAScript; anchor it with ^ and $)
     #[arg(long, value_name = "PATTERN", conflicts_with_all = ["keys", "all"])]
@@ -57,7 +58,7 @@ impl Args {
         };
         if !self.json {
             for (key, code) in &kept {
-                output::say(format!("{key}: not removed: {}", why(*code)));
+                output::say(format!("{}: not removed: {}", escaped(key), why(*code)));
             }
             output::say(format!("removed {removed} object{}", if removed == 1 { "" } else { "s" }));
             return Ok(exit(&kept));
@@ -71,10 +72,11 @@ impl Args {
         let answer = master.calls().remove_by_regex(regex.into(), self.force, TENANT.into()).await;
         match answer.map_err(|error| master.failure(&error))? {
             Ok(removed) => Ok(removed),
-            Err(ErrorCode::INVALID_PARAMS) => {
-                Err(Failure::usage(format!("'{regex}' is not a regular expression that the master understands"))
-                    .next("write an ECMAScript pattern, e.g. '^prefix/.*'"))
-            }
+            Err(ErrorCode::INVALID_PARAMS) => Err(Failure::usage(format!(
+                "{} is not a regular expression that the master understands",
+                Quoted(regex)
+            ))
+            .next("write an ECMAScript pattern, e.g. '^prefix/.*'")),
             Err(code) => Err(Failure::no("the master refuses to remove by pattern").found(code.to_string())),
         }
     }

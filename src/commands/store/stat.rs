@@ -5,16 +5,19 @@ use serde::Serialize;
 use crate::commands::admin::{self, Replica};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
-use crate::commands::store::TENANT;
+use crate::commands::store::{TENANT, key};
 use crate::commands::target::{Master, MasterArgs};
+use crate::engine::base::text::{Quoted, escaped};
 use crate::engine::base::{ByteSize, ErrorCode};
+use crate::engine::wire::MasterCalls;
+use crate::engine::wire::method::Channel;
 use crate::engine::wire::types::{Place, ReplicaDescriptor, ReplicaStatus};
 
 /// Which objects, and how to show them.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Keys to look up
-    #[arg(required = true, value_name = "KEY")]
+    #[arg(required = true, value_name = "KEY", value_parser = key::parse)]
     keys: Vec<String>,
     /// One JSON document on stdout
     #[arg(long)]
@@ -52,7 +55,7 @@ impl Args {
             for (key, replicas) in self.keys.iter().zip(&found) {
                 match replicas {
                     Some(replicas) => output::data(show(key, replicas))?,
-                    None => output::say(format!("{key}: not there, or its put is not finished")),
+                    None => output::say(format!("{}: not there, or its put is not finished", escaped(key))),
                 }
             }
         }
@@ -62,11 +65,13 @@ impl Args {
 
 fn show(key: &str, replicas: &[Replica]) -> String {
     let bytes = replicas.first().map_or(0, |one| one.bytes);
-    let mut text = format!("{key}\n  size      {bytes} bytes ({})\n", ByteSize(bytes));
+    let mut text = format!("{}\n  size      {bytes} bytes ({})\n", escaped(key), ByteSize(bytes));
     for replica in replicas {
         text.push_str(&format!(
             "  replica   memory at {} address 0x{:x} over {}\n",
-            replica.endpoint, replica.address, replica.protocol
+            escaped(&replica.endpoint),
+            replica.address,
+            escaped(&replica.protocol)
         ));
     }
     text
@@ -74,9 +79,10 @@ fn show(key: &str, replicas: &[Replica]) -> String {
 
 /// The memory replicas of each key; `None` for one that is not there.
 pub(super) async fn look_up(master: &Master, keys: &[String]) -> Result<Vec<Option<Vec<Replica>>>, Failure> {
-    if let Some(found) = ask_admin(master, keys).await? {
-        return Ok(found);
-    }
+    admin_or_rpc(master, keys, |replicas| replicas, async || look_up_rpc(master, keys).await).await
+}
+
+async fn look_up_rpc(master: &Master, keys: &[String]) -> Result<Vec<Option<Vec<Replica>>>, Failure> {
     let calls = master.calls();
     let mut found = Vec::with_capacity(keys.len());
     for key in keys {
@@ -85,28 +91,67 @@ pub(super) async fn look_up(master: &Master, keys: &[String]) -> Result<Vec<Opti
             Ok(list) => found.push(Some(list.replicas.iter().filter_map(memory_replica).collect())),
             Err(ErrorCode::OBJECT_NOT_FOUND | ErrorCode::REPLICA_IS_NOT_READY) => found.push(None),
             Err(code) => {
-                return Err(Failure::no(format!("the master refuses to look up '{key}'")).found(code.to_string()));
+                return Err(
+                    Failure::no(format!("the master refuses to look up {}", Quoted(key))).found(code.to_string())
+                );
             }
         }
     }
     Ok(found)
 }
 
-/// The same from the admin HTTP, which grants no lease; `None` where it cannot answer. A line on stderr then says that the RPC is
-/// asked, and what that changes.
-pub(super) async fn ask_admin(master: &Master, keys: &[String]) -> Result<Option<Vec<Option<Vec<Replica>>>>, Failure> {
+/// What is known of each of `keys`: `from_admin` of what the admin HTTP says, which grants no lease, or what `rpc` says where that
+/// cannot answer. A line on stderr then says that the RPC is asked, and what that changes.
+pub(super) async fn admin_or_rpc<T>(
+    master: &Master,
+    keys: &[String],
+    from_admin: impl Fn(Option<Vec<Replica>>) -> T,
+    rpc: impl AsyncFnOnce() -> Result<Vec<T>, Failure>,
+) -> Result<Vec<T>, Failure> {
     let why = if master.is_admin_unknown() {
         format!("no --admin was given for the master at {}", master.at)
     } else if !keys.iter().all(|key| admin::can_ask(key)) {
-        "the admin HTTP cannot be asked for an empty key or one with a comma".to_owned()
+        "the admin HTTP cannot be asked for a key with a comma".to_owned()
     } else {
         match master.admin()?.replicas(keys).await {
-            Ok(found) => return Ok(Some(found)),
+            Ok(found) => return Ok(found.into_iter().map(from_admin).collect()),
             Err(failure) => failure.what,
         }
     };
     output::say(format!("note: {why}; the master's RPC is asked instead, which gives each key found a read lease"));
-    Ok(None)
+    rpc().await
+}
+
+/// What is under a key that is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Presence {
+    /// An object, or at least nobody says otherwise.
+    Complete,
+    /// A put that is not finished.
+    Unfinished,
+    /// Nothing any more.
+    Gone,
+}
+
+/// What is under `key`, which has just been found taken. The admin HTTP is asked first, for the RPC gives an object that is there a
+/// lease, which would keep it from being removed.
+pub(super) async fn presence<C>(master: &Master, calls: &MasterCalls<C>, key: &str) -> Presence
+where
+    C: Channel,
+{
+    if !master.is_admin_unknown()
+        && admin::can_ask(key)
+        && let Ok(admin) = master.admin()
+        && let Ok(found) = admin.replicas(&[key.to_owned()]).await
+        && found.first().is_some_and(Option::is_some)
+    {
+        return Presence::Complete;
+    }
+    match calls.get_replica_list(key.into(), TENANT.into()).await {
+        Ok(Err(ErrorCode::REPLICA_IS_NOT_READY)) => Presence::Unfinished,
+        Ok(Err(ErrorCode::OBJECT_NOT_FOUND)) => Presence::Gone,
+        _ => Presence::Complete,
+    }
 }
 
 /// A complete replica in memory, as the admin HTTP would show it.
