@@ -2,8 +2,10 @@
 //!
 //! Upstream ignores unknown keys and aborts on values of another type; here both are errors that name file and key.
 
+use std::fmt;
 use std::path::Path;
 
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value as Json;
 
 use crate::commands::error::Failure;
@@ -12,6 +14,9 @@ use crate::commands::settings::{Assignment, Origin};
 
 /// The longest configuration file that is read, bytes.
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
+
+/// The most brackets that may be open at one place of a YAML file.
+const NESTING_MAX: u32 = 64;
 
 /// Must a JSON value have the type of its flag, or may it be a text that reads as one?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,16 +56,128 @@ pub fn parse(table: &'static Table, path: &Path, text: &str, json: Typing) -> Re
 }
 
 fn parse_yaml(path: &Path, text: &str) -> Result<Json, Failure> {
-    serde_yaml_ng::from_str(text).map_err(|error| malformed(path, "YAML", &error.to_string()))
+    check_nesting(path, text)?;
+    let read: Result<Once, _> = serde_yaml_ng::from_str(text);
+    read.map(|once| once.0).map_err(|error| malformed(path, "YAML", &error.to_string()))
 }
 
 fn parse_json(path: &Path, text: &str) -> Result<Json, Failure> {
-    serde_json::from_reader(json_comments::StripComments::new(text.as_bytes()))
-        .map_err(|error| malformed(path, "JSON", &error.to_string()))
+    let read: Result<Once, _> = serde_json::from_reader(json_comments::StripComments::new(text.as_bytes()));
+    read.map(|once| once.0).map_err(|error| malformed(path, "JSON", &error.to_string()))
+}
+
+/// The YAML library takes time with the square of the nesting, and no configuration nests at all. Brackets in texts and comments
+/// count, too: nobody leaves so many open.
+fn check_nesting(path: &Path, text: &str) -> Result<(), Failure> {
+    let (mut open, mut line) = (0u32, 1);
+    for byte in text.bytes() {
+        match byte {
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
+            b'\n' => line += 1,
+            _ => {}
+        }
+        if open > NESTING_MAX {
+            let found = format!("more than {NESTING_MAX} brackets open in line {line}");
+            return Err(malformed(path, "YAML", &found));
+        }
+    }
+    Ok(())
 }
 
 fn malformed(path: &Path, format: &str, found: &str) -> Failure {
     Failure::usage(format!("{} is not valid {format}", path.display())).found(found).next("mend the file at that place")
+}
+
+/// A document in which no map has a key twice: of two values for one setting, none is surely the one that was meant.
+struct Once(Json);
+
+impl<'de> Deserialize<'de> for Once {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Once, D::Error> {
+        from.deserialize_any(OnceVisitor)
+    }
+}
+
+/// A key that the map does not have yet. The check is made while it is read, for then the error tells its place.
+struct NewKey<'a>(&'a serde_json::Map<String, Json>);
+
+impl<'de> DeserializeSeed<'de> for NewKey<'_> {
+    type Value = String;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<String, D::Error> {
+        from.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for NewKey<'_> {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, key: &str) -> Result<String, E> {
+        match self.0.contains_key(key) {
+            true => Err(E::custom(format_args!("key '{key}' is there twice"))),
+            false => Ok(key.to_owned()),
+        }
+    }
+}
+
+struct OnceVisitor;
+
+impl<'de> Visitor<'de> for OnceVisitor {
+    type Value = Once;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map of keys to values")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Once, E> {
+        Ok(Once(value.into()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Once, E> {
+        Ok(Once(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Once, E> {
+        Ok(Once(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Once, E> {
+        Ok(Once(value.into()))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Once, E> {
+        Ok(Once(value.into()))
+    }
+
+    fn visit_unit<E>(self) -> Result<Once, E> {
+        Ok(Once(Json::Null))
+    }
+
+    /// What the YAML library calls an empty file.
+    fn visit_none<E>(self) -> Result<Once, E> {
+        Ok(Once(Json::Null))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Once, A::Error> {
+        let mut list = Vec::new();
+        while let Some(Once(item)) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Once(Json::Array(list)))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Once, A::Error> {
+        let mut map = serde_json::Map::new();
+        while let Some(key) = entries.next_key_seed(NewKey(&map))? {
+            let Once(value) = entries.next_value()?;
+            map.insert(key, value);
+        }
+        Ok(Once(Json::Object(map)))
+    }
 }
 
 struct Reader<'a> {
@@ -136,8 +253,11 @@ fn kind_of(value: &Json) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::commands::flags::flag;
+    use crate::engine::env::{Env, RealEnv};
 
     static TABLE: Table = Table {
         command: "serve test",
@@ -235,6 +355,29 @@ mod tests {
             read("m.yaml", "rpc_port: \"7\"\nenable_ha: 'yes'"),
             Ok(vec!["enable_ha=yes".to_owned(), "rpc_port=7".to_owned()])
         );
+    }
+
+    #[test]
+    fn a_key_that_is_there_twice_is_refused_with_its_place() {
+        assert_eq!(
+            refused("m.json", "{\"rpc_port\": 1,\n \"rpc_port\": 2}"),
+            "error: m.json is not valid JSON; found: key 'rpc_port' is there twice at line 2 column 12; next: mend the file at \
+             that place"
+        );
+        let said = refused("m.yaml", "client_live_ttl_sec: 1\nrpc_port: 1\nclient_live_ttl_sec: 2\n");
+        assert!(said.contains("key 'client_live_ttl_sec' is there twice at line 3"), "{said}");
+    }
+
+    #[test]
+    fn a_file_of_brackets_is_refused_at_once() {
+        let (env, limit) = (RealEnv::new(), Duration::from_secs(10));
+        let began = env.now();
+        for text in ["[", "{a: ", "- ", "? "] {
+            refused("m.yaml", &text.repeat(100_000));
+        }
+        refused("m.json", &"[".repeat(100_000));
+        refused("m.json", &"{\"a\":".repeat(100_000));
+        assert!(env.now().since(began) < limit);
     }
 
     #[test]

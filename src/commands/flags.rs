@@ -202,16 +202,13 @@ impl Table {
     }
 }
 
-/// The one of `known` that is most like `name`, if any is at all.
+/// The one of `known` that was probably meant by `name`, if any is: no more than a third of the letters are wrong.
 pub fn nearest<S: AsRef<str>>(name: &str, known: impl Iterator<Item = S>) -> Option<S> {
-    // Below this likeness the suggestion is a guess that misleads.
-    const LIKENESS_MIN: f64 = 0.7;
-    let likeness = |s: &S| strsim::jaro_winkler(&name.to_ascii_lowercase(), &s.as_ref().to_ascii_lowercase());
-    let (best, score) = known.map(|s| (likeness(&s), s)).fold((None, LIKENESS_MIN), |(best, score), (likeness, s)| {
-        if likeness > score { (Some(s), likeness) } else { (best, score) }
-    });
-    debug_assert!(score >= LIKENESS_MIN);
-    best
+    let name = name.to_ascii_lowercase();
+    let mistakes_max = (name.chars().count() / 3).max(1);
+    // A swap of neighbours is one mistake.
+    let mistakes = |s: &S| strsim::osa_distance(&name, &s.as_ref().to_ascii_lowercase());
+    known.map(|s| (mistakes(&s), s)).filter(|(n, _)| *n <= mistakes_max).min_by_key(|(n, _)| *n).map(|(_, s)| s)
 }
 
 impl Kind {
@@ -343,6 +340,9 @@ mod tests {
         let known = ["rpc_port", "metrics_port", "eviction_ratio"];
         assert_eq!(nearest("rpc_prot", known.iter()), Some(&"rpc_port"));
         assert_eq!(nearest("evction_ratio", known.iter()), Some(&"eviction_ratio"));
-        assert_eq!(nearest("zzzz", known.iter()), None);
+        assert_eq!(nearest("RPC-PORT", known.iter()), Some(&"rpc_port"));
+        for far in ["zzzz", "rpc_timeout", "metrics", "x", ""] {
+            assert_eq!(nearest(far, known.iter()), None, "{far}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Addresses that a command listens on: what is wrong when it cannot, and whether two of them collide.
 
 use std::io;
+use std::net::{IpAddr, ToSocketAddrs};
 
 use crate::commands::error::Failure;
 use crate::engine::base::HostPort;
@@ -79,9 +80,17 @@ pub fn check_collisions(listens: &[Listen]) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Do two hosts have an address in common? A name that cannot be resolved is only like itself.
 fn overlap(one: &str, other: &str) -> bool {
+    let addresses = |host: &str| -> Vec<IpAddr> {
+        let found = (host, 0).to_socket_addrs().map(|found| found.map(|address| address.ip()).collect());
+        found.unwrap_or_default()
+    };
     let is_any = |host: &str| matches!(host, "0.0.0.0" | "::" | "");
-    one == other || is_any(one) || is_any(other)
+    one == other || is_any(one) || is_any(other) || {
+        let others = addresses(other);
+        addresses(one).iter().any(|address| others.contains(address))
+    }
 }
 
 #[cfg(test)]
@@ -113,6 +122,7 @@ mod tests {
         let check = |a: &str, b: &str| check_collisions(&[listen("one", a, 7), listen("two", b, 7)]);
         assert_eq!(check("0.0.0.0", "127.0.0.1").expect_err("overlap").what, "one and two are given one port, 7");
         assert!(check("127.0.0.1", "127.0.0.1").is_err());
+        assert!(check("localhost", "127.0.0.1").is_err());
         assert!(check("127.0.0.1", "127.0.0.2").is_ok());
         assert!(check_collisions(&[listen("one", "::", 0), listen("two", "::", 0)]).is_ok());
     }

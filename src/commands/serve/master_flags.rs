@@ -5,6 +5,8 @@
 use crate::commands::flags::{Flag, Kind, Table, flag};
 use crate::commands::serve::LOG_LEVEL;
 
+/// More threads than any host has CPUs only cost memory.
+const THREADS_MAX: u64 = 1024;
 const I32_MAX: u64 = i32::MAX as u64;
 const U32_MAX: u64 = u32::MAX as u64;
 const I64_MAX: u64 = i64::MAX as u64;
@@ -63,9 +65,19 @@ const RPC: &[Flag] = &[
         "",
         "Bind to the IPv4 address of this network interface instead of --rpc-address",
     ),
-    flag("rpc_thread_num", Kind::Whole(0, I32_MAX), "0", "Worker threads; 0 means one per CPU, at most --max-threads"),
-    flag("max_threads", Kind::Whole(1, I32_MAX), "16", "Most worker threads when --rpc-thread-num is 0; deprecated")
-        .not_in_file("write rpc_thread_num"),
+    flag(
+        "rpc_thread_num",
+        Kind::Whole(0, THREADS_MAX),
+        "0",
+        "Worker threads; 0 means one per CPU, at most --max-threads",
+    ),
+    flag(
+        "max_threads",
+        Kind::Whole(1, THREADS_MAX),
+        "16",
+        "Most worker threads when --rpc-thread-num is 0; deprecated",
+    )
+    .not_in_file("write rpc_thread_num"),
     flag(
         "rpc_conn_timeout_seconds",
         Kind::Whole(0, I32_MAX),

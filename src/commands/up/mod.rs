@@ -18,7 +18,9 @@ use crate::commands::serve::assembly::{Assembly, Cleanup, Plan};
 use crate::commands::serve::node::{self, NodePlan, RunningNode};
 use crate::commands::up::check::Checked;
 use crate::commands::up::paste::{Place, SGLANG_FLAGS};
+use crate::commands::up::ports::Wanted;
 use crate::engine::base::ByteSize;
+use crate::engine::env::processors;
 use crate::engine::master::MasterConfig;
 
 /// What the store is to be.
@@ -63,7 +65,7 @@ impl Args {
     /// # Errors
     /// What the user has to know.
     pub fn run(self) -> Outcome {
-        runtime::block_on(runtime::cpus().clamp(2, THREADS_MAX), async {
+        runtime::block_on(processors().clamp(2, THREADS_MAX), async {
             let mut signals = Signals::take()?;
             let mut store = tokio::select! {
                 store = Store::start(&self) => store?,
@@ -199,11 +201,19 @@ impl Store {
     async fn start(args: &Args) -> Result<Store, Failure> {
         let host = args.host.to_string();
         let mut notes = Vec::new();
-        let rpc = ports::choose("the master's RPC", &host, args.rpc_port, 50051, &mut notes);
-        let admin = ports::choose("the admin HTTP", &host, args.metrics_port, 9003, &mut notes);
-        let metadata = (args.metadata == "http")
-            .then(|| ports::choose("the metadata service", &host, args.metadata_port, 8080, &mut notes));
-        let rest = ports::choose("the REST port", &host, args.rest_port, 8081, &mut notes);
+        let want = |what, flag, asked, usual| Wanted { what, flag, asked, usual };
+        let mut wanted = vec![
+            want("the master's RPC", "--rpc-port", args.rpc_port, 50051),
+            want("the admin HTTP", "--metrics-port", args.metrics_port, 9003),
+            want("the REST port", "--rest-port", args.rest_port, 8081),
+        ];
+        if args.metadata == "http" {
+            wanted.push(want("the metadata service", "--metadata-port", args.metadata_port, 8080));
+        }
+        let mut listens = ports::choose(&host, &wanted, &mut notes)?.into_iter();
+        let mut next = || listens.next().expect("one for each that is wanted");
+        let (rpc, admin, rest) = (next(), next(), next());
+        let metadata = listens.next();
         let plan = Plan {
             config: MasterConfig::new(rpc.at.clone()),
             rpc,
@@ -250,7 +260,10 @@ impl Store {
     }
 
     async fn stop(self) {
-        self.node.stop().await;
-        self.assembly.stop().await;
+        let end = async {
+            self.node.stop().await;
+            self.assembly.stop().await;
+        };
+        runtime::stop_in_time("the store", end).await;
     }
 }

@@ -32,6 +32,14 @@ fn an_unknown_flag_names_the_nearest_known_one() {
 }
 
 #[test]
+fn an_unknown_flag_that_is_like_none_gets_no_suggestion() {
+    refused(
+        &["serve", "store", "--rest-timeout=1"],
+        "error: unknown flag --rest-timeout for mcctl serve store; next: mcctl serve store --help lists all",
+    );
+}
+
+#[test]
 fn a_feature_that_is_not_there_is_refused_when_it_is_switched_on() {
     for switch in [
         "--enable_ha=true",
@@ -67,6 +75,44 @@ fn a_value_of_another_type_names_flag_value_and_expectation() {
         "error: --rpc-port is 'many', but a port from 0 to 65535 is expected; found: 'many' from --rpc_port; next: --rpc-port: \
          RPC port; 0 takes --port",
     );
+}
+
+#[test]
+fn more_threads_than_any_host_has_use_for_are_2() {
+    for flag in ["--rpc-thread-num", "--max-threads"] {
+        let run = mcctl(&["serve", "master", &format!("{flag}=1025")]);
+        assert!(run.fails(2).starts_with(&format!("error: {flag} is '1025', but a whole number from ")), "{run:?}");
+    }
+}
+
+#[test]
+fn a_key_that_a_file_has_twice_is_2_and_named_with_its_line() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for (name, command, text) in [
+        ("m.yaml", ["serve", "master", "--config_path"], "rpc_port: 1\nmetrics_port: 2\nrpc_port: 3\n"),
+        ("m.json", ["serve", "master", "--config_path"], "{\"rpc_port\": 1,\n\"metrics_port\": 2,\n\"rpc_port\": 3}"),
+        ("s.json", ["serve", "store", "--config"], "{\"protocol\": \"tcp\",\n\n\"protocol\": \"tcp\"}"),
+    ] {
+        let path = dir.path().join(name);
+        fs::write(&path, text).expect("written");
+        let run = mcctl(&[&command[..], &[path.to_str().expect("text")]].concat());
+        let said = run.fails(2);
+        assert!(said.contains("' is there twice at line 3 column "), "{said}");
+    }
+}
+
+#[test]
+fn a_file_of_brackets_or_a_huge_one_is_2_at_once() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for (name, text) in
+        [("m.yaml", "[".repeat(100_000)), ("m.json", "[".repeat(100_000)), ("h.yaml", "#".repeat(2 << 20))]
+    {
+        let path = dir.path().join(name);
+        fs::write(&path, text).expect("written");
+        let began = std::time::Instant::now();
+        mcctl(&["serve", "master", "--config_path", path.to_str().expect("text")]).fails(2);
+        assert!(began.elapsed().as_secs() < 5, "{name}: {:?}", began.elapsed());
+    }
 }
 
 #[test]

@@ -100,6 +100,25 @@ fn a_port_that_was_asked_for_and_is_taken_is_4() {
 }
 
 #[test]
+fn one_port_for_two_services_is_2_and_names_both_flags() {
+    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port();
+    for (one, other, what) in [
+        ("--rpc-port", "--metrics-port", "the master's RPC and the admin HTTP"),
+        ("--metrics-port", "--metadata-port", "the admin HTTP and the metadata service"),
+        ("--rpc-port", "--rest-port", "the master's RPC and the REST port"),
+    ] {
+        let run = mcctl(&["up", "--once", &format!("{one}={port}"), &format!("{other}={port}")]);
+        assert_eq!(
+            run.fails(2),
+            format!(
+                "error: {what} are given one port, {port}; found: {one} {port} (command line) and {other} {port} (command line); \
+                 next: give each its own port"
+            )
+        );
+    }
+}
+
+#[test]
 fn a_segment_larger_than_the_memory_is_4_and_one_that_is_no_size_is_2() {
     let run = mcctl(&[
         "up",
