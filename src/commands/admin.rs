@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::commands::args::show_duration;
 use crate::commands::error::Failure;
-use crate::engine::base::HostPort;
+use crate::engine::base::{ByteSize, HostPort};
+use crate::engine::env::{Env, RealEnv, deadline};
+use crate::engine::http::client::no_certificates;
 use crate::engine::metadata::escape;
 
 /// The admin port where nobody chose another.
@@ -17,6 +19,8 @@ pub const PORT: u16 = 9003;
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// The longest line of a list, bytes; longer ones are cut by the key limit anyway.
 const LINE_BYTES_MAX: usize = 2 << 20;
+/// A list of keys that brings so many bytes in the time of an answer goes on.
+const PROGRESS_BYTES: usize = 64 << 10;
 /// Keys of one question, so that the address stays short.
 const KEYS_PER_QUESTION: usize = 64;
 /// Bytes of escaped keys of one question.
@@ -28,6 +32,7 @@ pub struct Admin {
     http: reqwest::Client,
     at: HostPort,
     origin: String,
+    limit: Duration,
 }
 
 /// `/health`.
@@ -82,26 +87,20 @@ pub struct Replica {
 }
 
 impl Admin {
-    /// The admin HTTP at `at`, which `origin` chose. A question takes no longer than `limit`. Nothing is connected yet.
+    /// The admin HTTP at `at`, which `origin` chose. The answer to a question is there, whole, within `limit`;
+    /// only a list of keys may take longer, see [`Admin::keys`]. Nothing is connected yet.
     ///
     /// # Errors
     /// The host's HTTP library cannot be set up.
     pub fn new(at: HostPort, origin: String, limit: Duration) -> Result<Admin, Failure> {
         let failed =
             |error: &dyn std::fmt::Display| Failure::host("cannot set up an HTTP client").found(error.to_string());
-        // Plain HTTP: no certificates are read, which would take milliseconds.
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let tls = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let tls = tls.map_err(|error| failed(&error))?;
-        let tls = tls.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
         let http = reqwest::Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(limit)
-            .read_timeout(limit)
-            .tls_backend_preconfigured(tls)
+            .tls_backend_preconfigured(no_certificates().map_err(|error| failed(&error))?)
             .build();
-        Ok(Admin { http: http.map_err(|error| failed(&error))?, at, origin })
+        Ok(Admin { http: http.map_err(|error| failed(&error))?, at, origin, limit })
     }
 
     /// Where it is.
@@ -128,8 +127,20 @@ impl Admin {
             .next("name the master's admin port (metrics_port, 9003 unless it was chosen) with --admin HOST:PORT")
     }
 
-    /// The whole answer to a question that must succeed.
+    fn late(&self, target: &str, what: &str) -> Failure {
+        Failure::unreachable(format!("the master's admin HTTP at {} does not answer in time", self.at))
+            .tried(format!("GET {} ({})", target.split('?').next().unwrap_or(target), self.origin))
+            .found(format!("{what} within {}", show_duration(self.limit)))
+            .next("see whether the master is overloaded or stopped, or wait longer with --timeout")
+    }
+
+    /// The whole answer to a question that must succeed, within the limit.
     async fn get(&self, target: &str) -> Result<Vec<u8>, Failure> {
+        let answered = deadline(&RealEnv::new(), self.limit, self.whole(target)).await;
+        answered.unwrap_or_else(|_| Err(self.late(target, "no whole answer")))
+    }
+
+    async fn whole(&self, target: &str) -> Result<Vec<u8>, Failure> {
         let mut response = self.send(target).await?;
         let status = response.status();
         let mut body = Vec::new();
@@ -180,18 +191,32 @@ impl Admin {
         Ok(parse_metrics(&String::from_utf8_lossy(&body)))
     }
 
-    /// Every key, as it comes, until `visit` breaks.
+    /// Every key, as it comes, until `visit` breaks. All of them may take longer than the limit, as long as that time brings
+    /// [`PROGRESS_BYTES`] or the end; the time that `visit` takes is not counted.
     ///
     /// # Errors
-    /// It does not answer, or `visit` fails.
+    /// It does not answer, or not fast enough, or `visit` fails.
     pub async fn keys(&self, mut visit: impl FnMut(&str) -> Result<ControlFlow<()>, Failure>) -> Result<(), Failure> {
         const TARGET: &str = "/get_all_keys";
-        let mut response = self.send(TARGET).await?;
+        let env = RealEnv::new();
+        let late =
+            || self.late(TARGET, &format!("neither {} of the list nor its end", ByteSize(PROGRESS_BYTES as u64)));
+        let mut response = deadline(&env, self.limit, self.send(TARGET)).await.map_err(|_| late())??;
         if !response.status().is_success() {
             return Err(self.odd(TARGET, response.status().to_string()));
         }
         let mut rest: Vec<u8> = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| self.unreachable(TARGET, error))? {
+        let (mut waited, mut came) = (Duration::ZERO, 0);
+        loop {
+            let asked = env.now();
+            let left = self.limit.saturating_sub(waited);
+            let chunk = deadline(&env, left, response.chunk()).await.map_err(|_| late())?;
+            let Some(chunk) = chunk.map_err(|error| self.unreachable(TARGET, error))? else { break };
+            waited += env.now().since(asked);
+            came += chunk.len();
+            if came >= PROGRESS_BYTES {
+                (waited, came) = (Duration::ZERO, 0);
+            }
             rest.extend_from_slice(&chunk);
             let Some(end) = rest.iter().rposition(|byte| *byte == b'\n') else {
                 if rest.len() > LINE_BYTES_MAX {

@@ -26,11 +26,6 @@ pub fn block_on(threads: usize, work: impl Future<Output = Outcome>) -> Outcome 
     outcome
 }
 
-/// The CPUs that this process may use.
-pub fn cpus() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
 /// What the end of a command may take, however silent the services are that it takes its leave of.
 pub const STOP_MAX: Duration = Duration::from_secs(5);
 

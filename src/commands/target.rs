@@ -25,7 +25,8 @@ pub struct MasterArgs {
     /// MOONCAKE_MASTER_METRICS_PORT]
     #[arg(long, value_name = "HOST:PORT")]
     pub admin: Option<String>,
-    /// Longest wait for an answer
+    /// Longest wait for an answer of the master, its admin HTTP or the metadata service, and for the bytes of an object; a list of
+    /// keys may take longer in all, as long as this time brings 64 KiB of it
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = args::duration)]
     pub timeout: Duration,
 }

@@ -1,6 +1,7 @@
 //! `mcctl bench transfer`: the transfer engine between two processes. The flags are `transfer_engine_bench`'s, which it can be
 //! mixed with: either of the two may be the target, and either the initiator.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,7 +51,7 @@ pub struct Args {
     #[arg(long, alias = "local_server_name", default_value = "127.0.0.1", value_name = "NAME")]
     local_server_name: String,
     /// The target's segment: what it prints after `listening on`, or its name in the metadata service
-    #[arg(long, alias = "segment_id", value_name = "SEGMENT", required_if_eq("mode", "initiator"))]
+    #[arg(long, alias = "segment_id", value_name = "SEGMENT")]
     segment_id: Option<String>,
     /// Which way the bytes go
     #[arg(long, value_enum, default_value = "read")]
@@ -89,6 +90,12 @@ pub struct Args {
 /// # Errors
 /// What the user has to know.
 pub fn run(args: &Args) -> Outcome {
+    if args.mode == Mode::Initiator && args.segment_id.is_none() {
+        return Err(Failure::usage("an initiator needs the segment of its target").next(
+            "give --segment-id with what the target printed after 'listening on' (with a metadata service: its name), or \
+             --mode target to be one",
+        ));
+    }
     let protocol: Protocol = args.protocol.parse().map_err(|e| failed(&e, args))?;
     let lookup = |name: &str| std::env::var(name).ok();
     let (settings, mut warnings) = TransferSettings::from_env(&lookup);
@@ -119,10 +126,21 @@ pub fn run(args: &Args) -> Outcome {
         settings,
     };
     runtime::block_on(1, async {
-        // From here on a signal ends this with the records removed. The start is not interrupted: it takes no longer than its
-        // calls may.
+        // From here on a signal ends this with the records removed.
         let mut signals = Signals::take()?;
-        let engine = TransferEngine::start(config, RealEnv::new()).await.map_err(|e| failed(&e, args))?;
+        let mut starting = pin!(TransferEngine::start(config, RealEnv::new()));
+        let engine = tokio::select! {
+            started = &mut starting => started.map_err(|e| failed(&e, args))?,
+            signal = signals.next() => {
+                let end = async {
+                    if let Ok(engine) = starting.await {
+                        let _ = engine.shutdown().await;
+                    }
+                };
+                runtime::stop_in_time("the transfer engine", end).await;
+                return Err(Failure::no(format!("{signal}: stopped before it was ready")));
+            }
+        };
         let outcome = match args.mode {
             Mode::Target => target(&engine, buffer, &mut signals, args).await,
             Mode::Initiator => tokio::select! {
@@ -131,7 +149,7 @@ pub fn run(args: &Args) -> Outcome {
                 signal = signals.next() => Err(Failure::no(format!("{signal}: stopped before the time was up"))),
             },
         };
-        if let Err(error) = engine.shutdown().await {
+        if let Some(Err(error)) = runtime::stop_in_time("the transfer engine", engine.shutdown()).await {
             tracing::warn!(%error, "this end's records may be left behind");
         }
         outcome

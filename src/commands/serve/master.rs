@@ -16,6 +16,7 @@ use crate::commands::settings::{Settings, read_text};
 use crate::engine::alloc::placement::Strategy;
 use crate::engine::base::HostPort;
 use crate::engine::master::{MasterConfig, Policy};
+use crate::engine::rpc::server::default_threads;
 use crate::engine::sys::interface;
 
 /// Run a master until a signal ends it.
@@ -43,7 +44,7 @@ pub fn run(parsed: &Parsed, log_level: Option<&str>) -> Outcome {
             never = assembly.work() => match never {},
         };
         tracing::info!("{signal}: Shutdown signal received, exiting gracefully");
-        assembly.stop().await;
+        runtime::stop_in_time("the master", assembly.stop()).await;
         Ok(Exit::Done)
     })
 }
@@ -86,7 +87,7 @@ fn plan(settings: &Settings, env: &impl Fn(&str) -> Option<String>) -> Result<Pl
     let idle = settings.seconds("rpc_conn_timeout_seconds");
     config.idle_timeout = (!idle.is_zero()).then_some(idle);
     config.threads = match settings.whole("rpc_thread_num") {
-        0 => runtime::cpus().min(settings.whole("max_threads")),
+        0 => default_threads(settings.whole("max_threads")),
         threads => threads,
     };
     config.policy = policy(settings)?;

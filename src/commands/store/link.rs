@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::commands::args::show_duration;
 use crate::commands::error::Failure;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::serve::node::{self, NodePlan};
 use crate::commands::target::{Master, MasterArgs};
 use crate::engine::base::{ByteSize, ErrorCode};
-use crate::engine::env::RealEnv;
+use crate::engine::env::{RealEnv, deadline};
+use crate::engine::metadata::{CallLimits, MetadataUri};
 use crate::engine::store::{Node, NodeError, StoreClient, StoreError};
 use crate::engine::sys::interface;
 use crate::engine::transfer::TransferError;
@@ -54,10 +56,8 @@ impl LinkArgs {
         let (metadata, origin) = metadata.unwrap_or(("P2PHANDSHAKE".to_owned(), "default".to_owned()));
         let metadata = node::metadata(&metadata, origin)?;
         let name = given(&self.local_hostname, "--local-hostname", "MOONCAKE_LOCAL_HOSTNAME");
-        let towards = |at: &crate::engine::base::HostPort| interface::address_towards(&at.host, at.port);
-        let name = name.as_ref().map(|(text, origin)| (text.as_str(), origin.clone()));
         let plan = NodePlan {
-            local_hostname: node::local_hostname(name, &master.at, &metadata, towards)?,
+            local_hostname: local_hostname(name, &master, &metadata).await?,
             master: master.at.clone(),
             master_origin: master.origin.clone(),
             metadata,
@@ -71,6 +71,9 @@ impl LinkArgs {
         let mut config = node::config(&plan);
         config.client.timeouts = master.timeouts();
         config.client.transfer_deadline = master.timeout;
+        let usual = CallLimits::default();
+        config.engine.settings.metadata =
+            CallLimits { connect: usual.connect.min(master.timeout), call: master.timeout };
         let mut signals = Signals::take()?;
         let (tell, told) = oneshot::channel::<()>();
         let told = async move { told.await.unwrap_or_default() };
@@ -93,6 +96,28 @@ impl LinkArgs {
             Ok(node) => Ok(Link { master, node, signals }),
             Err(NodeError::Master(error)) => Err(failure(&master, "connect", &error)),
             Err(error) => Err(node::failure(&plan, error)),
+        }
+    }
+}
+
+/// This host's name towards `master`, `given` or found: that may ask the resolver, which blocks and knows no deadline of ours.
+async fn local_hostname(
+    given: Option<(String, String)>,
+    master: &Master,
+    metadata: &MetadataUri,
+) -> Result<String, Failure> {
+    let (at, metadata) = (master.at.clone(), metadata.clone());
+    let naming = tokio::task::spawn_blocking(move || {
+        let given = given.as_ref().map(|(text, origin)| (text.as_str(), origin.clone()));
+        node::local_hostname(given, &at, &metadata, |at| interface::address_towards(&at.host, at.port))
+    });
+    match deadline(&RealEnv::new(), master.timeout, naming).await {
+        Ok(named) => named.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())),
+        Err(_) => {
+            Err(Failure::unreachable(format!("cannot reach the master at {}: its name is not resolved", master.at))
+                .tried(format!("resolve {} ({})", master.at.host, master.origin))
+                .found(format!("no answer within {}", show_duration(master.timeout)))
+                .next("give its address as --master, or see why this host cannot resolve the name"))
         }
     }
 }

@@ -73,6 +73,11 @@ pub trait Listener: Send + 'static {
     fn port(&self) -> u16;
 }
 
+/// The processors that this process may use.
+pub fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// `work` did not finish within its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no answer within {0:?}")]

@@ -5,6 +5,7 @@
 //! within a bound. It knows no route: a [`Handler`] gets whole requests. No TLS, no HTTP/2, as upstream's servers.
 
 mod body;
+pub mod client;
 mod query;
 mod server;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::engine::alloc::placement::Strategy;
 use crate::engine::base::HostPort;
-use crate::engine::rpc::server::default_threads;
+use crate::engine::rpc::server::{THREADS_MAX, default_threads};
 
 /// A master: where it listens and by which rules it keeps the store.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub struct MasterConfig {
 impl MasterConfig {
     /// Upstream's defaults on `listen`.
     pub fn new(listen: HostPort) -> MasterConfig {
-        MasterConfig { listen, idle_timeout: None, threads: default_threads(), policy: Policy::default() }
+        MasterConfig { listen, idle_timeout: None, threads: default_threads(THREADS_MAX), policy: Policy::default() }
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use reqwest::{Method, Response, StatusCode, Url};
 
+use crate::engine::http::client::no_certificates;
 use crate::engine::metadata::{MetadataError, VALUE_BYTES_MAX, key};
 
 /// Asks one metadata service. Cheap to clone; clones share the connections.
@@ -17,6 +18,23 @@ use crate::engine::metadata::{MetadataError, VALUE_BYTES_MAX, key};
 pub struct MetadataClient {
     http: reqwest::Client,
     url: Arc<str>,
+    limits: CallLimits,
+}
+
+/// How long a call may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallLimits {
+    /// To be connected.
+    pub connect: Duration,
+    /// In all.
+    pub call: Duration,
+}
+
+impl Default for CallLimits {
+    /// Mooncake's own.
+    fn default() -> CallLimits {
+        CallLimits { connect: Duration::from_millis(1500), call: Duration::from_secs(3) }
+    }
 }
 
 impl MetadataClient {
@@ -25,17 +43,24 @@ impl MetadataClient {
     /// # Errors
     /// [`MetadataError::BadUrl`], or [`MetadataError::Setup`] when the host's certificates cannot be read.
     pub fn http(url: &str) -> Result<MetadataClient, MetadataError> {
+        MetadataClient::http_within(url, CallLimits::default())
+    }
+
+    /// The same, with other limits.
+    ///
+    /// # Errors
+    /// As [`http`](MetadataClient::http).
+    pub fn http_within(url: &str, limits: CallLimits) -> Result<MetadataClient, MetadataError> {
         let bad = |reason: String| MetadataError::BadUrl { url: url.to_owned(), reason };
         let parsed = Url::parse(url).map_err(|e| bad(e.to_string()))?;
         let builder = reqwest::Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(CONNECT_LIMIT)
-            .timeout(CALL_LIMIT)
+            .connect_timeout(limits.connect)
+            .timeout(limits.call)
             .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
             .tcp_nodelay(true);
         let builder = match parsed.scheme() {
-            // Without this the library would read the host's certificates, which takes milliseconds and is of no use here.
             "http" => builder.tls_backend_preconfigured(no_certificates().map_err(|e| bad(e.to_string()))?),
             "https" => {
                 // An error means that somebody installed one before, which is as good.
@@ -45,7 +70,7 @@ impl MetadataClient {
             other => return Err(bad(format!("the scheme is {other}, not http or https"))),
         };
         let http = builder.build().map_err(|source| MetadataError::Setup { url: url.to_owned(), source })?;
-        Ok(MetadataClient { http, url: Arc::from(url) })
+        Ok(MetadataClient { http, url: Arc::from(url), limits })
     }
 
     /// The service's URL, as given.
@@ -138,7 +163,7 @@ impl MetadataClient {
         // The error repeats the URL with the escaped key; ours is shorter.
         let source = source.without_url();
         if source.is_timeout() {
-            let limit = if source.is_connect() { CONNECT_LIMIT } else { CALL_LIMIT };
+            let limit = if source.is_connect() { self.limits.connect } else { self.limits.call };
             MetadataError::Timeout { url, key, limit }
         } else {
             MetadataError::Unreachable { url, key, source }
@@ -146,18 +171,6 @@ impl MetadataClient {
     }
 }
 
-/// A TLS set-up that trusts nobody, for a client that speaks plain HTTP only.
-fn no_certificates() -> Result<rustls::ClientConfig, rustls::Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    Ok(rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(rustls::RootCertStore::empty())
-        .with_no_client_auth())
-}
-
-/// Mooncake's own limits.
-const CONNECT_LIMIT: Duration = Duration::from_millis(1500);
-const CALL_LIMIT: Duration = Duration::from_secs(3);
 /// A node asks from few tasks at a time; more connections would only be held open for nothing.
 const IDLE_CONNECTIONS_MAX: usize = 4;
 /// What of a refusal goes into the error.

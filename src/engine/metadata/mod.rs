@@ -12,7 +12,7 @@ mod service;
 pub mod table;
 mod uri;
 
-pub use client::MetadataClient;
+pub use client::{CallLimits, MetadataClient};
 pub use key::{KeySpace, escape};
 pub use service::MetadataService;
 pub use uri::{MetadataUri, ParseMetadataUriError};

@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::engine::base::HostPort;
-use crate::engine::env::{Env, Listener, Net, deadline};
+use crate::engine::env::{Env, Listener, Net, deadline, processors};
 use crate::engine::wire::frame::{self, FrameError, REQUEST_HEADER_BYTES, RequestHeader, RpcErrc};
 use crate::engine::wire::{DecodeError, Method};
 
@@ -352,7 +352,11 @@ impl Misfits {
     }
 }
 
-/// The worker threads that upstream's defaults give: one per processor, at most 16.
-pub fn default_threads() -> usize {
-    std::thread::available_parallelism().map_or(2, std::num::NonZero::get).min(16)
+/// The worker threads where nobody says how many: one per processor, at most `most` (upstream's default of that is
+/// [`THREADS_MAX`]).
+pub fn default_threads(most: usize) -> usize {
+    processors().min(most)
 }
+
+/// Upstream's `--max_threads`.
+pub const THREADS_MAX: usize = 16;

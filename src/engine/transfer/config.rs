@@ -5,7 +5,8 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::engine::metadata::MetadataUri;
+use crate::engine::env::processors;
+use crate::engine::metadata::{CallLimits, MetadataUri};
 use crate::engine::transfer::TransferError;
 
 /// What an engine is told by its owner.
@@ -99,6 +100,8 @@ pub struct TransferSettings {
     pub progress: Duration,
     /// `MC_TCP_PROTO`.
     pub framing: Framing,
+    /// How long a call to the metadata service may take. Not upstream's to choose.
+    pub metadata: CallLimits,
     /// On how many lanes at a time one thread sends small requests to a target on the same host, where the target's threads need the
     /// processors too. Not upstream's; by the number of processors.
     pub lanes_nearby: usize,
@@ -108,7 +111,7 @@ pub struct TransferSettings {
 
 impl Default for TransferSettings {
     fn default() -> TransferSettings {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let processors = processors();
         TransferSettings {
             cluster_id: None,
             bind_address: None,
@@ -127,6 +130,7 @@ impl Default for TransferSettings {
             status: Duration::from_secs(30),
             progress: Duration::from_secs(30),
             framing: Framing::Newest,
+            metadata: CallLimits::default(),
             lanes_nearby: processors.clamp(2, 4),
             movers_per_batch: (processors / 2).clamp(1, 4),
         }
@@ -143,8 +147,8 @@ impl TransferSettings {
     pub fn from_env(lookup: &dyn Fn(&str) -> Option<String>) -> (TransferSettings, Vec<String>) {
         let mut read = Reader { lookup, warnings: Vec::new() };
         let base = TransferSettings::default();
-        let framing = match lookup("MC_TCP_PROTO").as_deref() {
-            Some("1") => Framing::V1,
+        let framing = match read.number(&["MC_TCP_PROTO"], 1..=2, 2) {
+            1 => Framing::V1,
             _ => Framing::Newest,
         };
         let lanes = ["MC_TCP_LANES_PER_PEER", "MC_TCP_MAX_CONNECTIONS_PER_PEER"];
@@ -180,6 +184,7 @@ impl TransferSettings {
             status: read.seconds("MC_TCP_STATUS_TIMEOUT_SEC", 1..=3600, base.status),
             progress: read.seconds("MC_TCP_PROGRESS_TIMEOUT_SEC", 1..=3600, base.progress),
             framing,
+            metadata: base.metadata,
             lanes_nearby: base.lanes_nearby,
             movers_per_batch: base.movers_per_batch,
         };
@@ -222,7 +227,14 @@ impl Reader<'_> {
     fn switch(&mut self, name: &str, otherwise: bool) -> bool {
         match (self.lookup)(name) {
             None => otherwise,
-            Some(text) => !matches!(text.to_ascii_lowercase().as_str(), "0" | "false" | "no" | "off"),
+            Some(text) => match text.trim().to_ascii_lowercase().as_str() {
+                "0" | "false" | "no" | "off" => false,
+                "" | "1" | "true" | "yes" | "on" => true,
+                _ => {
+                    self.warnings.push(format!("{name}={text} is neither 1 nor 0, true nor false; taken as 1"));
+                    true
+                }
+            },
         }
     }
 
@@ -312,6 +324,9 @@ mod tests {
             ("MC_MIN_RPC_PORT", "80"),
             ("MC_MIN_RPC_PORT", "17001"),
             ("MC_MAX_RPC_PORT", "33000"),
+            ("MC_TCP_PROTO", "7"),
+            ("MC_TCP_PROTO", "v1"),
+            ("MC_TCP_ENABLE_CONNECTION_POOL", "perhaps"),
         ] {
             let (settings, warnings) = read(&[(name, value)]);
             assert_eq!((settings, warnings.len()), (TransferSettings::default(), 1), "{name}={value}: {warnings:?}");

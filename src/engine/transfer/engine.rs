@@ -80,7 +80,7 @@ impl TransferEngine {
         let settings = Arc::new(config.settings.clone());
         let service = match &config.metadata {
             MetadataUri::P2p => None,
-            MetadataUri::Http(url) => Some(MetadataClient::http(url)?),
+            MetadataUri::Http(url) => Some(MetadataClient::http_within(url, settings.metadata)?),
         };
         let (listener, handshake) = bind_handshake(&config, &env).await?;
         let (name, endpoint) = match service {

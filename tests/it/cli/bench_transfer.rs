@@ -93,3 +93,20 @@ fn what_cannot_be_measured_is_one_line_and_an_exit_code_by_the_contract() {
     let large = initiate(&target.segment, &["--block-size=1mb", "--batch-size=17"]);
     assert!(large.fails(2).contains("offers 16777216 bytes in one piece, but 17825792 are needed"), "{large:?}");
 }
+
+#[test]
+fn an_initiator_without_a_target_is_2_and_told_where_to_find_one() {
+    assert_eq!(
+        mcctl(&["bench", "transfer"]).fails(2),
+        "error: an initiator needs the segment of its target; next: give --segment-id with what the target printed after \
+         'listening on' (with a metadata service: its name), or --mode target to be one"
+    );
+}
+
+#[test]
+fn a_variable_that_is_not_understood_is_named() {
+    let mut command =
+        command(&["bench", "transfer", "--segment-id=127.0.0.1:1", "--buffer-size=16mb", "--log-level=warn"]);
+    let run = super::finish(command.env("MC_TCP_PROTO", "7").output().expect("the program starts"));
+    assert!(run.fails(3).contains("MC_TCP_PROTO=7 is not a number from 1 to 2; using 2"), "{run:?}");
+}
