@@ -1,5 +1,6 @@
 //! A store node with its REST port in this process, and the words for what can be wrong with it.
 
+use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -9,7 +10,8 @@ use tokio::sync::oneshot;
 
 use crate::commands::args::show_duration;
 use crate::commands::error::Failure;
-use crate::commands::listen::Listen;
+use crate::commands::listen::{Listen, check_collisions};
+use crate::commands::runtime;
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::base::{ByteSize, ErrorCode, HostPort, ObjectKey};
 use crate::engine::env::RealEnv;
@@ -64,18 +66,25 @@ pub fn metadata(text: &str, origin: String) -> Result<MetadataUri, Failure> {
 /// for another one the address that this host uses towards it.
 ///
 /// # Errors
-/// What was given is no name, or one that others cannot call, or there is none.
+/// What was given is no name, or one that others cannot call, or there is none; or it takes the master's name, which cannot be
+/// resolved: that is [unreachable](crate::commands::error::Exit::Unreachable).
 pub fn local_hostname(
     given: Option<(&str, String)>,
     master: &HostPort,
     metadata: &MetadataUri,
-    address_towards: impl Fn(&HostPort) -> Option<IpAddr>,
+    address_towards: impl Fn(&HostPort) -> io::Result<Option<IpAddr>>,
 ) -> Result<String, Failure> {
     let Some((given, origin)) = given else {
         if master.is_loopback() {
             return Ok("localhost".to_owned());
         }
-        let derived = address_towards(master).filter(|address| !address.is_loopback() && !address.is_unspecified());
+        let towards = address_towards(master).map_err(|error| {
+            Failure::unreachable(format!("cannot reach the master at {master}: its name cannot be resolved"))
+                .tried(format!("resolve {}", master.host))
+                .found(error.to_string())
+                .next("give the right --master, or see why this host cannot resolve it")
+        })?;
+        let derived = towards.filter(|address| !address.is_loopback() && !address.is_unspecified());
         return match derived {
             Some(address @ IpAddr::V6(_)) => Ok(format!("[{address}]")),
             Some(address) => Ok(address.to_string()),
@@ -96,7 +105,8 @@ pub fn local_hostname(
                 "with P2PHANDSHAKE others call this node by its name, and the master is on another host ({master})"
             ),
         };
-        let usable = address_towards(master).map_or(String::new(), |address| format!(", e.g. {address}"));
+        let usable = address_towards(master).ok().flatten();
+        let usable = usable.map_or(String::new(), |address| format!(", e.g. {address}"));
         return Err(Failure::usage(format!("other hosts cannot reach this node as '{given}'"))
             .tried(origin)
             .found(why)
@@ -142,10 +152,13 @@ impl RunningNode {
         let Some(ended) = ended else {
             // Nobody hears it when the start has just ended.
             let _ = tell.send(());
-            if let Ok(Ok(node)) = task.await {
-                node.stop().await;
-            }
-            rest.stop().await;
+            let end = async {
+                if let Ok(Ok(node)) = task.await {
+                    node.stop().await;
+                }
+                rest.stop().await;
+            };
+            runtime::stop_in_time("the node", end).await;
             return Ok(None);
         };
         let node = match ended {
@@ -202,6 +215,29 @@ pub(crate) fn config(plan: &NodePlan) -> NodeConfig {
     }
 }
 
+/// The handshake port, in words.
+const HANDSHAKE: &str = "the transfer engine's handshake";
+/// Where it listens, whatever the node's name is.
+const HANDSHAKE_HOST: &str = "0.0.0.0";
+
+/// Check that the REST port and, where the operator chose it (`MC_LEGACY_RPC_PORT_BINDING`), the handshake port are two.
+///
+/// # Errors
+/// They are one.
+pub fn check_ports(plan: &NodePlan, rest: &Listen) -> Result<(), Failure> {
+    let (settings, _) = TransferSettings::from_env(&|name| std::env::var(name).ok());
+    if !settings.legacy_port_binding || plan.metadata == MetadataUri::P2p {
+        return Ok(());
+    }
+    let port = match HostPort::split(&plan.local_hostname) {
+        Ok((_, Some(port))) => port,
+        _ => settings.handshake_port,
+    };
+    let origin = format!("--local-hostname {} with MC_LEGACY_RPC_PORT_BINDING", plan.local_hostname);
+    let at = HostPort::new(HANDSHAKE_HOST, port);
+    check_collisions(&[rest.clone(), Listen { what: HANDSHAKE, at, host_origin: origin.clone(), origin }])
+}
+
 /// The shortest wait for a connection.
 const CONNECT_MIN: Duration = Duration::from_millis(100);
 
@@ -237,7 +273,11 @@ fn check_memory(plan: &NodePlan) -> Result<(), Failure> {
         ))
         .tried(format!("{}, {}", plan.segment_origin, plan.local_buffer_origin))
         .found("MemTotal of /proc/meminfo".to_owned())
-        .next("lower --segment-size"));
+        .next(match (plan.segment.0, plan.local_buffer.0) {
+            (_, buffer) if buffer > figures.total => "lower --local-buffer-size",
+            (segment, buffer) if buffer == 0 || segment > figures.total => "lower --segment-size",
+            _ => "lower --segment-size or --local-buffer-size",
+        }));
     }
     if wanted.0 > figures.available {
         tracing::warn!(
@@ -263,46 +303,77 @@ pub(crate) fn failure(plan: &NodePlan, error: NodeError) -> Failure {
             .tried(format!("--local-hostname {}", plan.local_hostname))
             .found(error.to_string())
             .next("give --local-hostname a name or address that other hosts can call"),
-        NodeError::Memory(error) => memory_failure(plan, &error),
+        NodeError::Segment(error) => memory_failure(plan, &error, Block::Segment),
+        NodeError::LocalBuffer(error) => memory_failure(plan, &error, Block::LocalBuffer),
         NodeError::Engine(error) => engine_failure(plan, &error),
         NodeError::Master(error) => master_failure(plan, &error),
         NodeError::Stopped => Failure::no(error.to_string()),
     }
 }
 
-fn memory_failure(plan: &NodePlan, error: &MemoryError) -> Failure {
-    let tried = format!("{}, {}", plan.segment_origin, plan.local_buffer_origin);
+/// A stretch of memory that a node takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Block {
+    Segment,
+    LocalBuffer,
+}
+
+impl Block {
+    /// The flag that sets its size.
+    fn flag(self) -> &'static str {
+        match self {
+            Block::Segment => "--segment-size",
+            Block::LocalBuffer => "--local-buffer-size",
+        }
+    }
+}
+
+fn memory_failure(plan: &NodePlan, error: &MemoryError, block: Block) -> Failure {
+    let flag = block.flag();
     let failure = match error {
         MemoryError::Empty | MemoryError::SegmentTooSmall { .. } | MemoryError::TooLarge { .. } => {
-            Failure::usage(error.to_string()).next("give another --segment-size")
+            Failure::usage(error.to_string()).next(format!("give another {flag}"))
         }
-        MemoryError::LargerThanHost { .. } => Failure::host(error.to_string()).next("lower --segment-size"),
+        MemoryError::LargerThanHost { .. } => Failure::host(error.to_string()).next(format!("lower {flag}")),
         MemoryError::NoSuchPage { page, path, .. } => {
             Failure::host(format!("this kernel has no huge pages of {}", ByteSize(page.bytes())))
                 .found(format!("no {}", path.display()))
                 .next("choose another MC_STORE_HUGEPAGE_SIZE, or unset MC_STORE_USE_HUGEPAGE")
         }
-        MemoryError::NotEnoughHugePages { page, wanted, available, total, .. } => {
-            let kib = page.bytes() >> 10;
-            let file = format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages");
+        MemoryError::NotEnoughHugePages { page, available, total, .. } => {
+            let pages = |size: ByteSize| size.0.div_ceil(page.bytes());
+            let (buffer, segment) = (pages(plan.local_buffer), pages(plan.segment));
+            // The buffer comes first: when the segment does not fit any more, it has its pages.
+            let free = if block == Block::Segment { available + buffer } else { *available };
+            let wanted = buffer + segment;
+            let file = format!("/sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages", page.bytes() >> 10);
+            let of = match (segment, buffer) {
+                (_, 0) => "for the segment".to_owned(),
+                (0, _) => "for the local buffer".to_owned(),
+                _ => format!("in all ({segment} for the segment, {buffer} for the local buffer)"),
+            };
             Failure::host(format!(
-                "{wanted} huge pages of {} are needed, but {available} are available",
+                "{wanted} huge pages of {} are needed {of}, but {free} are available",
                 ByteSize(page.bytes())
             ))
             .found(error.to_string())
             .next(format!(
                 "reserve them (echo {} > {file}), or unset MC_STORE_USE_HUGEPAGE",
-                total + (wanted - available.min(wanted))
+                total + wanted.saturating_sub(free)
             ))
         }
         MemoryError::Refused { .. } => {
             let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
             Failure::host(error.to_string())
                 .found(cause)
-                .next("lower --segment-size, or raise the limits of this process")
+                .next(format!("lower {flag}, or raise the limits of this process"))
         }
     };
-    failure.tried(tried)
+    failure.tried(match block {
+        Block::Segment if plan.local_buffer.0 == 0 => plan.segment_origin.clone(),
+        Block::LocalBuffer if plan.segment.0 == 0 => plan.local_buffer_origin.clone(),
+        _ => format!("{}, {}", plan.segment_origin, plan.local_buffer_origin),
+    })
 }
 
 fn engine_failure(plan: &NodePlan, error: &TransferError) -> Failure {
@@ -324,6 +395,11 @@ fn engine_failure(plan: &NodePlan, error: &TransferError) -> Failure {
             .tried(format!("name {} in {}", plan.local_hostname, plan.metadata))
             .found(cause)
             .next("give another --local-hostname or --metadata-server"),
+        TransferError::NoPort { first, last, source, .. } if first == last => {
+            let origin = format!("MC_LEGACY_RPC_PORT_BINDING with the name {}", plan.local_hostname);
+            let at = HostPort::new(HANDSHAKE_HOST, *first);
+            Listen { what: HANDSHAKE, at, host_origin: origin.clone(), origin }.failure(source)
+        }
         _ => Failure::host("the transfer engine cannot start")
             .tried(format!("name {} in {}", plan.local_hostname, plan.metadata))
             .found(cause)
@@ -415,5 +491,60 @@ impl ObjectStore for Later {
 
     fn figures(&self) -> NodeFigures {
         self.0.get().map_or_else(NodeFigures::default, ObjectStore::figures)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::sys::pages::HugePage;
+
+    fn plan(segment: u64, local_buffer: u64) -> NodePlan {
+        NodePlan {
+            master: HostPort::new("127.0.0.1", 1),
+            master_origin: String::new(),
+            metadata: MetadataUri::P2p,
+            local_hostname: "localhost".to_owned(),
+            segment: ByteSize(segment),
+            segment_origin: "--global-segment-size".to_owned(),
+            local_buffer: ByteSize(local_buffer),
+            local_buffer_origin: "--local-buffer-size".to_owned(),
+            announce_host: None,
+            max_wait: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn huge_pages_are_counted_for_segment_and_buffer_together() {
+        let short = |wanted, available, total| MemoryError::NotEnoughHugePages {
+            page: HugePage::Mib2,
+            wanted,
+            available,
+            total,
+            free: available,
+            reserved: 0,
+        };
+        let plan = plan(64 << 20, 5 << 20);
+        let file = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+        // Ten pages, of which two are free: the buffer's three do not fit.
+        let failure = failure(&plan, NodeError::LocalBuffer(short(3, 2, 10)));
+        assert_eq!(
+            failure.what,
+            "35 huge pages of 2 MiB are needed in all (32 for the segment, 3 for the local buffer), but 2 are available"
+        );
+        let next = format!("reserve them (echo 43 > {file}), or unset MC_STORE_USE_HUGEPAGE");
+        assert_eq!((failure.exit, failure.next), (crate::commands::error::Exit::Host, Some(next)));
+        // Ten free ones: the buffer has its three by now.
+        let failure = super::failure(&plan, NodeError::Segment(short(32, 7, 10)));
+        assert!(failure.what.ends_with(", but 10 are available"), "{failure}");
+        assert!(failure.next.is_some_and(|next| next.contains("echo 35 >")));
+    }
+
+    #[test]
+    fn the_flag_of_the_memory_that_does_not_fit_is_named() {
+        let large = || MemoryError::LargerThanHost { wanted: 9, total: 8, limit: "a test" };
+        let next = |error| failure(&plan(1, 9), error).next.expect("a hint");
+        assert_eq!(next(NodeError::LocalBuffer(large())), "lower --local-buffer-size");
+        assert_eq!(next(NodeError::Segment(large())), "lower --segment-size");
     }
 }

@@ -1,7 +1,9 @@
 //! `mcctl serve store`: mooncake_store_service's flags, JSON keys and environment to a store node with its REST port.
 
+use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::commands::config_file::{self, CONFIG_BYTES_MAX, Typing};
@@ -15,6 +17,8 @@ use crate::commands::serve::{settings_of, start_logging, store_flags};
 use crate::commands::settings::{Assignment, Origin, Settings, read_text};
 use crate::commands::target;
 use crate::engine::base::{ByteSize, HostPort};
+use crate::engine::env::{Env, RealEnv, processors};
+use crate::engine::metadata::MetadataUri;
 use crate::engine::sys::interface;
 
 /// Run a store node until a signal ends it.
@@ -28,9 +32,16 @@ pub fn run(parsed: &Parsed, log_level: Option<&str>) -> Outcome {
     if let Some(warning) = ignored {
         tracing::warn!("{warning}");
     }
-    let (plan, rest) = plan(&settings, |master| interface::address_towards(&master.host, master.port))?;
-    runtime::block_on(runtime::cpus().min(THREADS_MAX), async {
+    runtime::block_on(processors().min(THREADS_MAX), async {
         let mut signals = Signals::take()?;
+        let (plan, rest) = tokio::select! {
+            planned = plan_in_time(settings) => planned?,
+            signal = signals.next() => {
+                tracing::info!("{signal}: stopping before the node was ready");
+                return Ok(Exit::Done);
+            }
+        };
+        node::check_ports(&plan, &rest)?;
         let stop = async {
             let signal = signals.next().await;
             tracing::info!("{signal}: stopping before the node was ready");
@@ -46,10 +57,70 @@ pub fn run(parsed: &Parsed, log_level: Option<&str>) -> Outcome {
         tracing::info!("REST API started on port {}: http://{}", node.rest_at().port, node.rest_at());
         let signal = signals.next().await;
         tracing::info!("{signal}: stopping");
-        node.stop().await;
+        runtime::stop_in_time("the node", node.stop()).await;
         Ok(Exit::Done)
     })
 }
+
+/// What `settings` mean, once the master's name can be resolved if this node's own name hangs on that: in a cluster that has just
+/// started, names come later. They are waited for as the master itself is, and together with it no longer.
+async fn plan_in_time(settings: Settings) -> Result<(NodePlan, Listen), Failure> {
+    let (env, settings) = (RealEnv::new(), Arc::new(settings));
+    let began = env.now();
+    let mut told = false;
+    loop {
+        let mine = Arc::clone(&settings);
+        // The resolver blocks.
+        let planned = tokio::task::spawn_blocking(move || {
+            let planned = plan(&mine, |master| interface::address_towards(&master.host, master.port))?;
+            warn_of_unknown_name(&planned.0);
+            Ok::<_, Failure>(planned)
+        });
+        let planned = planned.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
+        let max_wait = max_wait(&settings);
+        let waited = env.now().since(began);
+        match planned {
+            Err(failure) if failure.exit == Exit::Unreachable && waited < max_wait => {
+                if !told {
+                    tracing::warn!(found = failure.found, ?max_wait, "{}; waiting for it", failure.what);
+                    told = true;
+                }
+                env.sleep(RETRY.min(max_wait - waited)).await;
+            }
+            Err(failure) if failure.exit == Exit::Unreachable => {
+                let next = failure.next.clone().unwrap_or_default();
+                return Err(failure.next(format!("{next}, or wait longer with --max-wait-time")));
+            }
+            Err(failure) => return Err(failure),
+            Ok((plan, rest)) if told => {
+                return Ok((NodePlan { max_wait: max_wait.saturating_sub(waited), ..plan }, rest));
+            }
+            Ok(planned) => return Ok(planned),
+        }
+    }
+}
+
+/// With P2PHANDSHAKE others call the node by its name. That this host does not know it may only mean that others know more.
+fn warn_of_unknown_name(plan: &NodePlan) {
+    if plan.metadata != MetadataUri::P2p {
+        return;
+    }
+    if let Ok((host, _)) = HostPort::split(&plan.local_hostname)
+        && let Err(error) = interface::resolve(&host)
+    {
+        tracing::warn!(
+            "this host cannot resolve the node's own name '{host}' ({error}): if other hosts cannot, either, every read and write of \
+             this node's memory fails; give --local-hostname (or MOONCAKE_LOCAL_HOSTNAME) a name or address that they can call"
+        );
+    }
+}
+
+fn max_wait(settings: &Settings) -> Duration {
+    Duration::from_secs_f64(settings.number("max_wait_time"))
+}
+
+/// Time between two tries to resolve a name.
+const RETRY: Duration = Duration::from_millis(500);
 
 /// Threads for REST, heartbeats and handshakes; bytes are moved by others.
 const THREADS_MAX: usize = 4;
@@ -57,7 +128,7 @@ const THREADS_MAX: usize = 4;
 /// What `settings` mean on a host that uses `address_towards` a master.
 fn plan(
     settings: &Settings,
-    address_towards: impl Fn(&HostPort) -> Option<IpAddr>,
+    address_towards: impl Fn(&HostPort) -> io::Result<Option<IpAddr>>,
 ) -> Result<(NodePlan, Listen), Failure> {
     let master_origin = settings.describe("master_server_address");
     let master = match settings.text("master_server_address") {
@@ -88,7 +159,7 @@ fn plan(
         local_buffer: settings.size("local_buffer_size"),
         local_buffer_origin: settings.describe("local_buffer_size"),
         announce_host: None,
-        max_wait: Duration::from_secs_f64(settings.number("max_wait_time")),
+        max_wait: max_wait(settings),
     };
     Ok((plan, rest))
 }
@@ -219,7 +290,7 @@ mod tests {
 
     fn planned(args: &[&str]) -> Result<NodePlan, Failure> {
         settle(args, &[])
-            .and_then(|(settings, _)| plan(&settings, |_| Some(IpAddr::from([10, 0, 0, 7]))))
+            .and_then(|(settings, _)| plan(&settings, |_| Ok(Some(IpAddr::from([10, 0, 0, 7])))))
             .map(|(plan, _)| plan)
     }
 

@@ -3,8 +3,10 @@
 //! The port names the node and is not listened on; it is bound all the same, so that two nodes of one host cannot take the same
 //! name. Upstream: `real_client.cpp`, `MC_STORE_CLIENT_MIN_PORT`, `MC_STORE_CLIENT_MAX_PORT`.
 
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, socket};
 
 use crate::engine::base::HostPort;
@@ -57,17 +59,33 @@ impl NodeName {
         let span = u64::from(range.1.saturating_sub(range.0)) + 1;
         for _ in 0..TRIES.min(span * 4) {
             let port = range.0 + u16::try_from(random() % span).expect("below a span of 16 bits");
-            if let Ok(reserved) = reserve_port(port) {
+            if let Ok(reserved) = reserve_port(Ipv4Addr::UNSPECIFIED, port) {
                 return Ok(NodeName { name: HostPort::new(host, port), _reserved: Some(reserved) });
             }
         }
         Err(NameError::NoPort { range, tries: TRIES.min(span * 4) })
     }
+
+    /// Reserve the port that came with the name, too, where nothing else is to listen on it; `false` when somebody on this host
+    /// has it: most likely another node of the same name.
+    pub fn hold(&mut self) -> bool {
+        if self._reserved.is_some() {
+            return true;
+        }
+        let address = self.name.host.parse().unwrap_or(Ipv4Addr::UNSPECIFIED);
+        match reserve_port(address, self.name.port) {
+            Ok(reserved) => self._reserved = Some(reserved),
+            Err(Errno::EADDRINUSE) => return false,
+            // The name is one of another host (an address in front of this one), or the port a privileged one.
+            Err(_) => {}
+        }
+        true
+    }
 }
 
-fn reserve_port(port: u16) -> nix::Result<OwnedFd> {
+fn reserve_port(address: Ipv4Addr, port: u16) -> nix::Result<OwnedFd> {
     let fd = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    bind(fd.as_raw_fd(), &SockaddrIn::new(0, 0, 0, 0, port))?;
+    bind(fd.as_raw_fd(), &SockaddrIn::from(SocketAddrV4::new(address, port)))?;
     Ok(fd)
 }
 
@@ -88,6 +106,27 @@ mod tests {
         let first = NodeName::reserve("127.0.0.1", (PORTS.0, PORTS.1), random).unwrap();
         let second = NodeName::reserve("127.0.0.1", (PORTS.0, PORTS.1), || u64::from(first.name.port - PORTS.0)).err();
         assert!(matches!(second, Some(NameError::NoPort { .. })), "{second:?}");
+    }
+
+    #[test]
+    fn a_name_that_another_node_holds_is_contested() {
+        let chosen = NodeName::reserve("127.0.0.1", PORTS, rand_port()).unwrap();
+        let given = chosen.name.to_string();
+        assert!(!NodeName::reserve(&given, PORTS, || 0).unwrap().hold());
+        drop(chosen);
+        let mut first = NodeName::reserve(&given, PORTS, || 0).unwrap();
+        assert!(first.hold() && first.hold());
+        assert!(!NodeName::reserve(&given, PORTS, || 0).unwrap().hold());
+        assert!(NodeName::reserve("192.0.2.1:7", PORTS, || 0).unwrap().hold(), "no address of this host");
+    }
+
+    /// Tests run at once, also in several processes.
+    fn rand_port() -> impl FnMut() -> u64 {
+        let mut state = u64::from(std::process::id());
+        move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state >> 33
+        }
     }
 
     #[test]

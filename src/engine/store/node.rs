@@ -64,9 +64,12 @@ pub enum NodeError {
         /// The master.
         master: HostPort,
     },
-    /// No memory.
-    #[error(transparent)]
-    Memory(#[from] MemoryError),
+    /// No memory for the segment.
+    #[error("no memory for the segment: {0}")]
+    Segment(#[source] MemoryError),
+    /// No memory for the local buffer, which is taken before the segment.
+    #[error("no memory for the local buffer: {0}")]
+    LocalBuffer(#[source] MemoryError),
     /// The transfer engine did not start.
     #[error(transparent)]
     Engine(#[from] TransferError),
@@ -115,11 +118,21 @@ impl<E: Env> Node<E> {
         env: E,
         stop: impl Future<Output = ()> + Send,
     ) -> Result<Node<E>, NodeError> {
-        let name = NodeName::reserve(&config.local_hostname, config.name_ports, || env.rng())?;
+        let mut name = NodeName::reserve(&config.local_hostname, config.name_ports, || env.rng())?;
         check_reachable(&config, &name)?;
+        // With P2PHANDSHAKE upstream's engines do not listen on the port in their name, either, and two of one name both start.
+        let is_p2p = config.engine.metadata == MetadataUri::P2p;
+        if is_p2p && config.segment_bytes.0 > 0 && !name.hold() {
+            tracing::warn!(
+                name = %name.name,
+                "another process of this host has the port of this node's name; if it is a node, too, the master lists both under \
+                 one name: give each its own port in the name, or none"
+            );
+        }
         let source = MemorySource::new(config.memory);
-        let local_memory = take(config.local_buffer_bytes, |bytes| source.buffer(bytes))?;
-        let segment_memory = take(config.segment_bytes, |bytes| source.segment(bytes))?;
+        let local_memory =
+            take(config.local_buffer_bytes, |bytes| source.buffer(bytes)).map_err(NodeError::LocalBuffer)?;
+        let segment_memory = take(config.segment_bytes, |bytes| source.segment(bytes)).map_err(NodeError::Segment)?;
         let engine_config = TransferConfig { local_server_name: name.name.to_string(), ..config.engine.clone() };
         let mut stop = pin!(stop);
         let engine = start_engine(engine_config, config.max_wait, &env, stop.as_mut()).await?;

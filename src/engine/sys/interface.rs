@@ -19,15 +19,30 @@ pub fn ipv4_addresses() -> io::Result<Vec<(String, Ipv4Addr)>> {
     Ok(found.collect())
 }
 
-/// The address of this host that packets to `host` leave from. Sends nothing; resolves `host`, which may take a while.
-pub fn address_towards(host: &str, port: u16) -> Option<IpAddr> {
-    (host, port).to_socket_addrs().ok()?.find_map(|peer| {
+/// The address of this host that packets to `host` leave from, if there is a way there. Sends nothing; resolves `host`, which may
+/// take a while.
+///
+/// # Errors
+/// `host` cannot be resolved.
+pub fn address_towards(host: &str, port: u16) -> io::Result<Option<IpAddr>> {
+    Ok((host, port).to_socket_addrs()?.find_map(|peer| {
         let any: IpAddr = if peer.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         // Connecting a datagram socket only asks the routing table.
         let socket = UdpSocket::bind((any, 0)).ok()?;
         socket.connect(peer).ok()?;
         socket.local_addr().ok().map(|local| local.ip())
-    })
+    }))
+}
+
+/// Has `host` an address, as far as this host knows? May take a while.
+///
+/// # Errors
+/// None, and what the resolver says.
+pub fn resolve(host: &str) -> io::Result<()> {
+    match (host, 0).to_socket_addrs()?.next() {
+        Some(_) => Ok(()),
+        None => Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address")),
+    }
 }
 
 #[cfg(test)]
@@ -42,7 +57,12 @@ mod tests {
 
     #[test]
     fn packets_to_the_loopback_leave_from_the_loopback() {
-        assert_eq!(address_towards("127.0.0.1", 9), Some(Ipv4Addr::LOCALHOST.into()));
-        assert_eq!(address_towards("no such host", 9), None);
+        assert_eq!(address_towards("127.0.0.1", 9).expect("no name"), Some(Ipv4Addr::LOCALHOST.into()));
+    }
+
+    #[test]
+    fn a_name_that_is_none_is_not_resolved() {
+        assert!(address_towards("no such host", 9).is_err() && resolve("no such host").is_err());
+        assert!(resolve("127.0.0.1").is_ok());
     }
 }

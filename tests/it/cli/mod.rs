@@ -7,6 +7,7 @@ mod flags;
 mod help;
 mod node;
 mod objects;
+mod patience;
 mod real;
 pub mod serve;
 mod service;

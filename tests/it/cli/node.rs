@@ -224,6 +224,86 @@ fn a_segment_larger_than_the_memory_is_4() {
 }
 
 #[test]
+fn a_local_buffer_larger_than_the_memory_is_4_and_is_what_is_to_be_lowered() {
+    let run = run(&node_args(nobody(), &["--local-buffer-size=900tb"]));
+    let said = run.fails(4);
+    assert!(said.contains(" and a local buffer of 900 TiB "), "{said}");
+    assert!(said.ends_with("; next: lower --local-buffer-size"), "{said}");
+}
+
+#[test]
+fn a_master_whose_name_is_not_known_is_waited_for_and_then_3() {
+    let mut args = vec!["serve", "store", "--master=nobody.invalid:50051", "--max-wait-time=1", "--port=0"];
+    args.extend(["--host=127.0.0.1", "--segment-size=64mb", "--local-buffer-size=0", "--log-level=off"]);
+    let began = Instant::now();
+    let run = mcctl(&args);
+    let said = run.fails(3);
+    assert!((1..20).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+    assert!(
+        said.starts_with("error: cannot reach the master at nobody.invalid:50051: its name cannot be resolved; tried:"),
+        "{said}"
+    );
+    assert!(said.ends_with(", or wait longer with --max-wait-time"), "{said}");
+    // A node that has a name of its own need not resolve the master's before it calls it.
+    let run = mcctl(&[&args[..], &["--local-hostname=192.0.2.1"]].concat());
+    assert!(run.fails(3).starts_with("error: cannot reach the master at nobody.invalid:50051 within 1 s; "), "{run:?}");
+    let run = mcctl(&["store", "put", "k", "--value=x", "--master=nobody.invalid:50051"]);
+    assert!(run.fails(3).starts_with("error: cannot reach the master at nobody.invalid:50051"), "{run:?}");
+    let mut node = start(&["serve", "store", "--master=nobody.invalid:1", "--port=0"].map(str::to_owned));
+    node.line_with("its name cannot be resolved; waiting for it");
+    assert_eq!(node.stop(Signal::SIGTERM), 0);
+}
+
+#[test]
+fn a_name_of_its_own_that_a_node_cannot_resolve_is_warned_of() {
+    let (_master, rpc, _) = master(&[]);
+    let mut node = start(&node_args(rpc, &["--local-hostname=nobody.invalid", "--metadata-server=P2PHANDSHAKE"]));
+    node.line_with("this host cannot resolve the node's own name 'nobody.invalid'");
+    node.line_with("Store service started successfully on nobody.invalid:");
+    assert_eq!(node.stop(Signal::SIGTERM), 0);
+}
+
+#[test]
+fn a_second_node_of_one_name_is_warned_of_without_a_metadata_service_and_refused_with_one() {
+    let (mut master, rpc, _) = master(&["--enable_http_metadata_server"]);
+    let metadata = master.port_after("metadata http://127.0.0.1:");
+    let name = format!("--local-hostname=127.0.0.1:{}", free_port());
+    let mut first = start(&node_args(rpc, &[&name, "--metadata-server=P2PHANDSHAKE"]));
+    first.line_with("Store service started successfully");
+    let mut second = start(&node_args(rpc, &[&name, "--metadata-server=P2PHANDSHAKE"]));
+    second.line_with("another process of this host has the port of this node's name");
+    second.line_with("Store service started successfully");
+    assert_eq!((first.stop(Signal::SIGTERM), second.stop(Signal::SIGTERM)), (0, 0));
+    let http = format!("--metadata-server=http://127.0.0.1:{metadata}/metadata");
+    let mut first = start(&node_args(rpc, &[&name, &http]));
+    first.line_with("Store service started successfully");
+    let run = run(&node_args(rpc, &[&name, &http, "--log-level=off"]));
+    assert!(run.fails(2).contains("is taken by a running engine at "), "{run:?}");
+}
+
+#[test]
+fn a_handshake_port_that_was_chosen_and_is_taken_is_4_and_names_its_holder() {
+    let (mut master, rpc, _) = master(&["--enable_http_metadata_server"]);
+    let metadata = master.port_after("metadata http://127.0.0.1:");
+    let taken = TcpListener::bind("0.0.0.0:0").expect("a port");
+    let port = taken.local_addr().expect("bound").port();
+    let http = format!("--metadata-server=http://127.0.0.1:{metadata}/metadata");
+    let legacy = |more: &[&str]| {
+        let name = format!("--local-hostname=127.0.0.1:{port}");
+        let args = node_args(rpc, &[&[&*name, &*http, "--log-level=off"], more].concat());
+        let mut command = command(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        super::finish(command.env("MC_LEGACY_RPC_PORT_BINDING", "1").output().expect("the program starts"))
+    };
+    let run = legacy(&[]);
+    let expected =
+        format!("error: port {port} for the transfer engine's handshake is in use by pid {} (", std::process::id());
+    assert!(run.fails(4).starts_with(&expected), "{run:?}");
+    let run = legacy(&[&format!("--port={port}")]);
+    let expected = format!("error: the REST port and the transfer engine's handshake are given one port, {port}; ");
+    assert!(run.fails(2).starts_with(&expected), "{run:?}");
+}
+
+#[test]
 fn huge_pages_that_are_not_there_are_4() {
     let pages =
         std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages").unwrap_or_default();
