@@ -162,6 +162,18 @@ async fn real_target(finding: &Finding, environment: &[(&str, &str)]) {
     let ops = (0..256).map(|i| op(OpKind::Read, i * 4096, 4096, real.address + i as u64 * 4096)).collect();
     ours.transfer(&real.segment, ops, limit).await.unwrap();
     assert!(bytes_of(&memory, 0, 256 * 4096) == pattern(256 * 4096, 8));
+    // Runs of them, of which some are refused: those behind are asked for again.
+    for kind in [OpKind::Write, OpKind::Read] {
+        memory.write_at(0, &pattern(64 * 4096, 9)).unwrap();
+        let remote = |i: usize| if i % 20 == 7 { 4096 } else { real.address + i as u64 * 4096 };
+        let ops = (0..64).map(|i| op(kind, i * 4096, 4096, remote(i))).collect();
+        let results = ours.submit(&real.segment, ops, limit).finish().await;
+        for (i, result) in results.iter().enumerate() {
+            let refused = matches!(result, Err(TransferError::Rejected { code: 1, .. }));
+            assert!(if i % 20 == 7 { refused } else { result.is_ok() }, "{kind:?} {i}: {result:?}");
+        }
+    }
+    assert!(bytes_of(&memory, 0, 64 * 4096) == pattern(64 * 4096, 9), "what was written was read back");
     for kind in [OpKind::Read, OpKind::Write] {
         let results = ours.submit(&real.segment, vec![op(kind, 0, 100, 4096)], limit).finish().await;
         assert!(matches!(results[0], Err(TransferError::Rejected { code: 1, .. })), "{results:?}");

@@ -177,18 +177,54 @@ async fn only_memory_that_is_registered_for_peers_is_reached() {
 #[tokio::test]
 async fn one_bad_operation_of_a_batch_fails_alone() {
     let ((theirs, memory), ours) = (target(1 << 20).await, engine().await);
-    let buffer = Arc::new(Memory::from_vec(vec![0; 1 << 20]));
-    let ops = (0..40)
-        .map(|i| {
-            let remote = if i % 10 == 3 { 16 } else { memory.address() + i as u64 * 1000 };
-            op(OpKind::Read, &buffer, i * 1000, 1000, remote)
-        })
-        .collect();
-    let results = ours.submit(theirs.segment_name(), ops, LIMIT).finish().await;
-    for (i, result) in results.iter().enumerate() {
-        assert_eq!(is_rejected(result), i % 10 == 3, "{i}: {result:?}");
+    for kind in [OpKind::Read, OpKind::Write] {
+        let buffer = self::memory(40_000, 77);
+        let ops = (0..40)
+            .map(|i| {
+                let remote = if i % 10 == 3 { 16 } else { memory.address() + i as u64 * 1000 };
+                op(kind, &buffer, i * 1000, 1000, remote)
+            })
+            .collect();
+        let results = ours.submit(theirs.segment_name(), ops, LIMIT).finish().await;
+        for (i, result) in results.iter().enumerate() {
+            assert_eq!(is_rejected(result), i % 10 == 3, "{i}: {result:?}");
+            let same = buffer.slice(i * 1000, 1000).unwrap().to_vec() == memory.slice(i * 1000, 1000).unwrap().to_vec();
+            assert_eq!(same, i % 10 != 3, "{kind:?} {i}");
+        }
     }
-    assert_eq!(buffer.slice(4000, 9000).unwrap().to_vec(), memory.slice(4000, 9000).unwrap().to_vec());
+    let served = theirs.counters().served;
+    assert_eq!((served.reads, served.writes, served.read_bytes, served.written_bytes), (36, 36, 36_000, 36_000));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_arrive_together_are_served_in_order() {
+    let ((theirs, memory), ours) = (target(10_000).await, engine().await);
+    let before = memory.slice(0, 16).unwrap().to_vec();
+    let (mut stream, descriptor) = raw(&theirs, &ours).await;
+    let header = |kind, at, size| {
+        Header { kind, version: Version::V2, address: descriptor.buffers[0].address + at, size }.encode()
+    };
+    let mut sent = header(OpKind::Read, 0, 16).to_vec();
+    sent.extend_from_slice(&header(OpKind::Write, 4, 8));
+    sent.extend_from_slice(b"newbytes");
+    sent.extend_from_slice(&header(OpKind::Read, 0, 16));
+    sent.extend_from_slice(&header(OpKind::Write, 100, 9000));
+    sent.extend_from_slice(&[5; 9000]);
+    sent.extend_from_slice(&header(OpKind::Read, 9095, 10));
+    let done = b"\0\0\0\0VTCM";
+    let mut wanted = [done, &before[..], done, done, &before[..4], b"newbytes", &before[12..], done, done].concat();
+    wanted.extend_from_slice(&[5; 5]);
+    wanted.extend_from_slice(&memory.slice(9100, 5).unwrap().to_vec());
+    // Cut anywhere: a header or a body may come in two.
+    for cut in [1, 20, 24, 30, 50, 56, 57, 100, sent.len() - 10, sent.len()] {
+        memory.write_at(0, &before).unwrap();
+        stream.write_all(&sent[..cut]).unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+        stream.write_all(&sent[cut..]).unwrap();
+        let mut got = vec![0; wanted.len()];
+        stream.read_exact(&mut got).unwrap();
+        assert!(got == wanted, "cut at {cut}");
+    }
 }
 
 #[tokio::test]
@@ -481,6 +517,37 @@ async fn lanes_that_the_peer_closed_are_replaced_without_an_error() {
     for _ in 0..10 {
         ours.transfer(&fake.name, read_10(), LIMIT).await.unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_broken_connection_left_undone_is_asked_for_one_by_one() {
+    // Answers three requests of each connection, and half of the fourth.
+    let fake = Fake::start(2, |mut stream| {
+        for n in 0..4 {
+            let mut header = [0; 24];
+            if stream.read_exact(&mut header).is_err() {
+                return;
+            }
+            let address = Header::decode(&header).address;
+            let answer = [&b"\0\0\0\0VTCM"[..], &[address as u8; 10]].concat();
+            if stream.write_all(&answer[..if n < 3 { 18 } else { 12 }]).is_err() {
+                return;
+            }
+        }
+        // So that the end is no reset, which would take the answers with it.
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let ours = engine().await;
+    let buffer = Arc::new(Memory::from_vec(vec![0; 320]));
+    let ops = (0..32).map(|i| op(OpKind::Read, &buffer, i * 10, 10, 4096 + 1 + i as u64)).collect();
+    let results = ours.submit(&fake.name, ops, LIMIT).finish().await;
+    let done: Vec<usize> = (0..32).filter(|i| results[*i].is_ok()).collect();
+    assert!((24..32).contains(&done.len()), "three of four on each connection: {results:?}");
+    for i in done {
+        assert_eq!(buffer.slice(i * 10, 10).unwrap().to_vec(), [i as u8 + 1; 10], "{i}");
+    }
+    assert!(results.iter().flat_map(|r| r.as_ref().err()).all(|e| matches!(e, TransferError::Lost { .. })));
 }
 
 /// A metadata service, and engines that use it.

@@ -237,6 +237,13 @@ impl Slice {
         Ok(())
     }
 
+    /// Copy as many of `bytes` as there is room for to its beginning. How many.
+    pub fn copy_from_bytes(&self, bytes: &[u8]) -> usize {
+        let count = bytes.len().min(self.len);
+        self.memory.write_at(self.offset, &bytes[..count]).expect("checked when it was made");
+        count
+    }
+
     /// Its byte at `at`, or the end when there is none. Valid up to the slice's end, for as long as `self` lives.
     pub(in crate::engine::sys) fn pointer(&self, at: usize) -> NonNull<u8> {
         // SAFETY: `offset + at` is inside the allocation or one past its end: the range was checked when the slice was made.

@@ -1,8 +1,8 @@
 //! The initiator: carries batches to one target over its lanes.
 //!
-//! The thread that waits for a batch moves its bytes. A batch of small operations goes out on several lanes at once, from that one
-//! thread: while it receives one answer the target prepares the others, and neither sleeps. A large batch gets more threads where
-//! there are processors to run them.
+//! The thread that waits for a batch moves its bytes. A batch of small operations goes out in runs, on several lanes at once, from
+//! that one thread: while it receives the answers to one run the target prepares those to the others, and neither sleeps. A large
+//! batch gets more threads where there are processors to run them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,7 +17,7 @@ use crate::engine::sys::Memory;
 use crate::engine::transfer::config::TransferSettings;
 use crate::engine::transfer::tcp::codec::Version;
 use crate::engine::transfer::tcp::connect;
-use crate::engine::transfer::tcp::lane::{Lane, Limits, Names, Request};
+use crate::engine::transfer::tcp::lane::{Failed, Lane, Limits, Names, RUN_MAX, Request};
 use crate::engine::transfer::tcp::place;
 use crate::engine::transfer::tcp::pool::{Held, NoLane, Pool};
 use crate::engine::transfer::tcp::watch::Watch;
@@ -76,11 +76,16 @@ impl TcpPeer {
         let bytes: usize = ops.iter().map(|op| op.local.len()).sum();
         let movers = self.settings.movers_per_batch.min(self.settings.lanes_per_peer).min(bytes / MOVER_BYTES_MIN);
         if movers < 2 {
-            return self.carry(&Work::whole(ops), self.spread(ops), deadline);
+            let lanes = self.spread(ops);
+            let most = match self.version == Version::V2 && self.settings.keep_lanes {
+                true => ops.len().div_ceil(lanes.max(1)).clamp(1, RUN_MAX),
+                false => 1,
+            };
+            return self.carry(&Work::whole(ops), lanes, most, deadline);
         }
         let work = Work::cut(ops, CUT_BYTES);
         thread::scope(|scope| {
-            let carry = || self.carry(&work, 1, deadline);
+            let carry = || self.carry(&work, 1, 1, deadline);
             // A mover that cannot be started leaves its share to the others.
             let others: Vec<_> = (1..movers)
                 .map_while(|_| thread::Builder::new().name("te-mover".into()).spawn_scoped(scope, carry).ok())
@@ -103,17 +108,19 @@ impl TcpPeer {
         ops.len().div_ceil(2).min(self.settings.lanes_per_peer).min(most)
     }
 
-    /// Take parts of `work` until none is left, on up to `want` lanes at a time.
-    fn carry(&self, work: &Work<'_>, want: usize, deadline: Deadline) -> Vec<(usize, Fault)> {
+    /// Take parts of `work` until none is left, in runs of at most `most`, on up to `want` lanes at a time.
+    fn carry(&self, work: &Work<'_>, mut want: usize, most: usize, deadline: Deadline) -> Vec<(usize, Fault)> {
         let mut faults = Vec::new();
         let mut ready: Vec<Held<'_>> = Vec::new();
-        let mut flying: VecDeque<(Held<'_>, usize, Request)> = VecDeque::new();
-        let mut want = want;
+        let mut flying: VecDeque<(Held<'_>, Vec<Request>)> = VecDeque::new();
+        // What stood behind a refused request.
+        let mut again: Vec<Vec<Request>> = Vec::new();
         loop {
-            if ready.is_empty() && flying.is_empty() && work.has_more() {
+            if ready.is_empty() && flying.is_empty() && (work.has_more() || !again.is_empty()) {
                 match self.lanes(want, deadline) {
                     Ok(lanes) => ready = lanes,
                     Err(fault) => {
+                        fail(again.into_iter().flatten(), &fault, &mut faults);
                         fail_rest(work, &fault, &mut faults);
                         break;
                     }
@@ -121,38 +128,59 @@ impl TcpPeer {
                 want = 1;
             }
             while let Some(mut held) = ready.pop() {
-                let Some((op, request)) = work.next() else { continue };
-                match self.start(&mut held, &request, deadline) {
-                    Ok(()) => flying.push_back((held, op, request)),
-                    Err(fault) => self.note(work, op, fault, &mut faults),
+                let run = again.pop().unwrap_or_else(|| work.next_run(most));
+                if run.is_empty() {
+                    continue;
+                }
+                match self.start(&mut held, &run, deadline) {
+                    Ok(()) => flying.push_back((held, run)),
+                    Err(failed) => self.note(work, run, failed, &mut again, &mut faults),
                 }
             }
-            let Some((mut held, op, request)) = flying.pop_front() else {
-                if work.has_more() { continue } else { break }
+            let Some((mut held, run)) = flying.pop_front() else {
+                if work.has_more() || !again.is_empty() { continue } else { break }
             };
-            match self.finish(&mut held, &request, deadline) {
+            match self.finish(&mut held, &run, deadline) {
                 Ok(()) => ready.push(held),
-                Err(fault) => self.note(work, op, fault, &mut faults),
+                Err(failed) => self.note(work, run, failed, &mut again, &mut faults),
             }
         }
         faults
     }
 
-    /// Note that `op` failed, and the rest with it where it would only fail the same way.
-    fn note(&self, work: &Work<'_>, op: usize, fault: Fault, faults: &mut Vec<(usize, Fault)>) {
-        let hopeless = match fault.meaning {
-            Meaning::Hung | Meaning::Late => true,
-            Meaning::Gone => matches!(&fault.error, TransferError::Lost { step: Step::Resolve | Step::Connect, .. }),
-            Meaning::Stale => {
-                self.pool.forget();
-                false
+    /// Note that a run failed at the request `at`: which requests are to be asked for again, which have failed, and the rest of the
+    /// work with them where it would only fail the same way.
+    fn note(
+        &self,
+        work: &Work<'_>,
+        mut run: Vec<Request>,
+        (at, fault): Failed,
+        again: &mut Vec<Vec<Request>>,
+        faults: &mut Vec<(usize, Fault)>,
+    ) {
+        let alone = run.len() == 1;
+        let mut left = run.split_off(at.min(run.len() - 1)).into_iter();
+        let unreached = matches!(&fault.error, TransferError::Lost { step: Step::Resolve | Step::Connect, .. });
+        match fault.meaning {
+            Meaning::Gone if !alone && !unreached => {
+                // A target that refuses a request closes, and resets the connection if more stand behind it: that may cost the
+                // refusal and answers before it. Each by itself, they show which is at fault.
+                again.extend(left.map(|one| vec![one]));
+                return;
             }
-            Meaning::Refused => false,
-        };
-        if hopeless {
+            Meaning::Refused => {
+                faults.extend(left.next().map(|refused| (refused.op, fault)));
+                again.extend(Some(left.collect::<Vec<_>>()).filter(|behind| !behind.is_empty()));
+                return;
+            }
+            Meaning::Stale => self.pool.forget(),
+            Meaning::Gone | Meaning::Hung | Meaning::Late => {}
+        }
+        fail(left, &fault, faults);
+        if unreached || matches!(fault.meaning, Meaning::Hung | Meaning::Late) {
+            fail(again.drain(..).flatten(), &fault, faults);
             fail_rest(work, &fault, faults);
         }
-        faults.push((op, fault));
     }
 
     /// The right to use up to `want` lanes; at least the first of them is open.
@@ -178,19 +206,19 @@ impl TcpPeer {
         Ok(held)
     }
 
-    fn start(&self, held: &mut Held<'_>, request: &Request, deadline: Deadline) -> Result<(), Fault> {
+    fn start(&self, held: &mut Held<'_>, run: &[Request], deadline: Deadline) -> Result<(), Failed> {
         if held.lane.is_none() {
-            held.lane = Some(self.open(deadline)?);
+            held.lane = Some(self.open(deadline).map_err(|fault| (0, fault))?);
         }
         let mut lane = held.lane.take().expect("opened just above");
-        lane.start(request, &mut self.watch(deadline))?;
+        lane.start(run, &mut self.watch(deadline))?;
         held.lane = Some(lane);
         Ok(())
     }
 
-    fn finish(&self, held: &mut Held<'_>, request: &Request, deadline: Deadline) -> Result<(), Fault> {
-        let mut lane = held.lane.take().expect("a flying request has its lane");
-        lane.finish(request, &mut self.watch(deadline))?;
+    fn finish(&self, held: &mut Held<'_>, run: &[Request], deadline: Deadline) -> Result<(), Failed> {
+        let mut lane = held.lane.take().expect("a flying run has its lane");
+        lane.finish(run, &mut self.watch(deadline))?;
         if self.version == Version::V2 && self.settings.keep_lanes {
             held.lane = Some(lane);
         }
@@ -246,9 +274,11 @@ impl TcpPeer {
 }
 
 fn fail_rest(work: &Work<'_>, fault: &Fault, faults: &mut Vec<(usize, Fault)>) {
-    while let Some((op, _)) = work.next() {
-        faults.push((op, fault.clone()));
-    }
+    fail(std::iter::from_fn(|| work.next()), fault, faults);
+}
+
+fn fail(requests: impl Iterator<Item = Request>, fault: &Fault, faults: &mut Vec<(usize, Fault)>) {
+    faults.extend(requests.map(|request| (request.op, fault.clone())));
 }
 
 impl Peer for TcpPeer {
@@ -271,13 +301,13 @@ impl Peer for TcpPeer {
             (None, Version::V1) => return Ok(()),
         };
         let local = Arc::new(Memory::from_vec(vec![0])).whole();
-        let request = Request { kind: OpKind::Read, local, remote };
+        let request = [Request { op: 0, kind: OpKind::Read, local, remote }];
         let mut watch = self.watch(deadline);
         match lane.start(&request, &mut watch).and_then(|()| lane.finish(&request, &mut watch)) {
             Ok(()) => Ok(()),
             // It is there, and that is all that was asked.
-            Err(fault) if fault.meaning == Meaning::Refused => Ok(()),
-            Err(fault) => Err(fault.error),
+            Err((_, fault)) if fault.meaning == Meaning::Refused => Ok(()),
+            Err((_, fault)) => Err(fault.error),
         }
     }
 

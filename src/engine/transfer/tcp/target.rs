@@ -5,7 +5,7 @@
 //! first while its peer behaves, since 0.3.13 initiators fail the next request when it is.
 
 use std::collections::HashMap;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
@@ -15,11 +15,14 @@ use std::thread;
 use std::time::Duration;
 
 use crate::engine::base::addr::loopback_to_bind;
+use crate::engine::sys::socket::{Incoming, Outgoing};
 use crate::engine::sys::{Slice, socket};
 use crate::engine::transfer::TransferError;
 use crate::engine::transfer::counters::{Meter, TargetFigures};
 use crate::engine::transfer::region::Regions;
-use crate::engine::transfer::tcp::codec::{DONE, HEADER_BYTES, Header, REFUSED, Version, encode_status};
+use crate::engine::transfer::tcp::codec::{DONE, Header, REFUSED, STATUS_BYTES, Version, encode_status};
+use crate::engine::transfer::tcp::inbox::Inbox;
+use crate::engine::transfer::tcp::lane::RUN_MAX;
 use crate::engine::transfer::transport::OpKind;
 
 /// Most data connections at a time: four lanes from each of a thousand peers. One more is closed at once.
@@ -34,6 +37,8 @@ const PORT_TRIES: u32 = 500;
 const STACK_BYTES: usize = 128 << 10;
 /// How long threads may take to end.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
+/// Bytes that are answered together, if no single answer has more.
+const ANSWER_BYTES: u64 = 256 << 10;
 /// The pause after a failed accept (no file descriptors left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -276,34 +281,86 @@ impl Shared {
         true
     }
 
-    /// Serve one connection until its peer closes it.
+    /// Serve one connection until its peer closes it. Requests that arrived together are answered together.
     fn serve(&self, stream: &TcpStream) -> Result<(), End> {
-        while let Some(header) = next_request(stream)? {
-            let slice = self.regions.read().unwrap_or_else(PoisonError::into_inner).reach(header.address, header.size);
-            let Some(slice) = slice else {
-                self.rejected.fetch_add(1, Ordering::Relaxed);
-                if header.version == Version::V2 {
-                    (&*stream).write_all(&encode_status(REFUSED)).map_err(End::Socket)?;
-                }
-                return Err(End::Refused(header));
-            };
-            match header.kind {
-                OpKind::Read => {
-                    let status = encode_status(DONE);
-                    let head = if header.version == Version::V2 { &status[..] } else { &[] };
-                    send_all(stream, head, &slice)?;
-                    self.meter.read(1, header.size);
-                }
-                OpKind::Write => {
-                    receive_all(stream, &slice)?;
-                    if header.version == Version::V2 {
-                        (&*stream).write_all(&encode_status(DONE)).map_err(End::Socket)?;
+        let mut inbox = Inbox::new();
+        let mut answers = Answers::default();
+        while wait_for_request(stream, &mut inbox)? {
+            while let Some(header) = inbox.header() {
+                let reached =
+                    self.regions.read().unwrap_or_else(PoisonError::into_inner).reach(header.address, header.size);
+                let Some(slice) = reached else {
+                    self.rejected.fetch_add(1, Ordering::Relaxed);
+                    answers.add(&header, REFUSED, None);
+                    self.answer(stream, &mut answers)?;
+                    if header.version == Version::V1 {
+                        // Without a status, a connection that is reset is how a writer learns of it.
+                        socket::discard_on_close(stream).map_err(End::Socket)?;
                     }
-                    self.meter.wrote(1, header.size);
+                    return Err(End::Refused(header));
+                };
+                match header.kind {
+                    OpKind::Read => answers.add(&header, DONE, Some(slice)),
+                    OpKind::Write => {
+                        if answers.bytes > 0 {
+                            // These are to be read as they were before this write.
+                            self.answer(stream, &mut answers)?;
+                        }
+                        receive_all(stream, &mut inbox, &slice)?;
+                        self.meter.wrote(1, header.size);
+                        answers.add(&header, DONE, None);
+                    }
+                }
+                if answers.list.len() == RUN_MAX || answers.bytes >= ANSWER_BYTES {
+                    self.answer(stream, &mut answers)?;
                 }
             }
+            self.answer(stream, &mut answers)?;
         }
         Ok(())
+    }
+
+    fn answer(&self, stream: &TcpStream, answers: &mut Answers) -> Result<(), End> {
+        let length =
+            |one: &Answer| one.status.map_or(0, |status| status.len()) + one.body.as_ref().map_or(0, Slice::len);
+        let total = answers.list.iter().map(length).sum();
+        let mut done = 0;
+        while done < total {
+            let parts = answers.list.iter().flat_map(|one| {
+                let status = one.status.as_ref().map(|status| Outgoing::Bytes(status));
+                status.into_iter().chain(one.body.as_ref().map(Outgoing::Memory))
+            });
+            done += socket::send(stream.as_fd(), parts, done).map_err(End::of)?;
+        }
+        let reads = answers.list.iter().filter(|one| one.body.is_some()).count() as u64;
+        if reads > 0 {
+            self.meter.read(reads, answers.bytes);
+        }
+        answers.list.clear();
+        answers.bytes = 0;
+        Ok(())
+    }
+}
+
+/// What is to be sent, all at once.
+#[derive(Default)]
+struct Answers {
+    list: Vec<Answer>,
+    /// Bytes of memory in it.
+    bytes: u64,
+}
+
+struct Answer {
+    /// None in version 1.
+    status: Option<[u8; STATUS_BYTES]>,
+    body: Option<Slice>,
+}
+
+impl Answers {
+    fn add(&mut self, to: &Header, code: u32, body: Option<Slice>) {
+        let status = (to.version == Version::V2).then(|| encode_status(code));
+        self.bytes += body.as_ref().map_or(0, |body| body.len() as u64);
+        self.list.push(Answer { status, body });
     }
 }
 
@@ -329,37 +386,28 @@ impl End {
     }
 }
 
-/// The next request; `None` when the peer has closed between two. Waits for its first byte without a limit.
-fn next_request(mut stream: &TcpStream) -> Result<Option<Header>, End> {
-    let mut bytes = [0; HEADER_BYTES];
-    let mut got = 0;
-    while got < HEADER_BYTES {
-        match stream.read(&mut bytes[got..]) {
-            Ok(0) if got == 0 => return Ok(None),
-            Ok(0) => return Err(End::Truncated),
-            Ok(n) => got += n,
+/// Wait until a whole header is there; false when the peer has closed between two requests. Waits for its first byte without a limit.
+fn wait_for_request(stream: &TcpStream, inbox: &mut Inbox) -> Result<bool, End> {
+    while !inbox.has_header() {
+        match inbox.receive(stream) {
+            Ok(true) => {}
+            Ok(false) if inbox.is_empty() => return Ok(false),
+            Ok(false) => return Err(End::Truncated),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && got == 0 => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && inbox.is_empty() => {}
             // A peer that is killed between two requests is no news.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset && got == 0 => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset && inbox.is_empty() => return Ok(false),
             Err(error) => return Err(End::of(error)),
         }
     }
-    Ok(Some(Header::decode(&bytes)))
+    Ok(true)
 }
 
-fn send_all(stream: &TcpStream, head: &[u8], body: &Slice) -> Result<(), End> {
-    let mut done = 0;
-    while done < head.len() + body.len() {
-        done += socket::send(stream.as_fd(), head, body, done).map_err(End::of)?;
-    }
-    Ok(())
-}
-
-fn receive_all(stream: &TcpStream, body: &Slice) -> Result<(), End> {
-    let mut done = 0;
+/// Receive the bytes of a write, of which the first ones came with its header.
+fn receive_all(stream: &TcpStream, inbox: &mut Inbox, body: &Slice) -> Result<(), End> {
+    let mut done = body.copy_from_bytes(inbox.take(body.len()));
     while done < body.len() {
-        match socket::receive(stream.as_fd(), &mut [], body, done).map_err(End::of)? {
+        match socket::receive(stream.as_fd(), [Incoming::Memory(body)].into_iter(), done).map_err(End::of)? {
             0 => return Err(End::Truncated),
             n => done += n,
         }
