@@ -102,7 +102,7 @@ pub fn run(args: &Args) -> Outcome {
     let (policy, more) = MemoryPolicy::from_env(&lookup);
     warnings.extend(more);
     for warning in warnings {
-        tracing::warn!("{warning}");
+        output::say(format_args!("warning: {warning}"));
     }
     let plan = Plan {
         segment: args.segment_id.clone().unwrap_or_default(),

@@ -16,7 +16,7 @@ use crate::engine::base::addr::host_is_loopback;
 use crate::engine::base::{ByteSize, ErrorCode, HostPort, ObjectKey};
 use crate::engine::env::RealEnv;
 use crate::engine::http::Running;
-use crate::engine::metadata::{MetadataUri, ParseMetadataUriError};
+use crate::engine::metadata::{MetadataError, MetadataUri, ParseMetadataUriError};
 use crate::engine::rpc::{CallError, Timeouts};
 use crate::engine::store::rest::{self, NodeFigures, NodeHealth, ObjectStore, Refusal};
 use crate::engine::store::{ClientConfig, Node, NodeConfig, NodeError, NodeStore, StoreError, name};
@@ -144,7 +144,11 @@ impl RunningNode {
         // `tell`, and the task ends by itself.
         let (tell, told) = oneshot::channel::<()>();
         let told = async move { told.await.unwrap_or_default() };
-        let mut task = tokio::spawn(Node::start_unless(config(plan), env, told));
+        let (config, warnings) = config(plan);
+        for warning in warnings {
+            tracing::warn!("{warning}");
+        }
+        let mut task = tokio::spawn(Node::start_unless(config, env, told));
         let ended = tokio::select! {
             ended = &mut task => Some(ended),
             () = stop => None,
@@ -182,21 +186,21 @@ impl RunningNode {
     }
 }
 
-/// The engine's configuration of `plan`, with what the `MC_*` variables say.
-pub(crate) fn config(plan: &NodePlan) -> NodeConfig {
+/// The engine's configuration of `plan`, with what the `MC_*` variables say, and a warning for each of those that is not
+/// understood.
+pub(crate) fn config(plan: &NodePlan) -> (NodeConfig, Vec<String>) {
     let env = |name: &str| std::env::var(name).ok();
-    let (memory, of_memory) = MemoryPolicy::from_env(&env);
-    let (settings, of_settings) = TransferSettings::from_env(&env);
-    for warning in of_memory.into_iter().chain(of_settings) {
-        tracing::warn!("{warning}");
-    }
+    let (memory, mut warnings) = MemoryPolicy::from_env(&env);
+    let (settings, more) = TransferSettings::from_env(&env);
+    warnings.extend(more);
+    let name_ports = name_ports(&env, &mut warnings);
     let mut client = ClientConfig::new(plan.master.clone());
     // Nobody is waited for longer than the operator said.
     let connect = client.timeouts.connect.min(plan.max_wait).max(CONNECT_MIN);
     client.timeouts = Timeouts { connect, ..client.timeouts };
-    NodeConfig {
+    let config = NodeConfig {
         local_hostname: plan.local_hostname.clone(),
-        name_ports: name_ports(&env),
+        name_ports,
         segment_bytes: plan.segment,
         local_buffer_bytes: plan.local_buffer,
         memory,
@@ -212,7 +216,8 @@ pub(crate) fn config(plan: &NodePlan) -> NodeConfig {
         },
         client,
         max_wait: plan.max_wait,
-    }
+    };
+    (config, warnings)
 }
 
 /// The handshake port, in words.
@@ -242,12 +247,12 @@ pub fn check_ports(plan: &NodePlan, rest: &Listen) -> Result<(), Failure> {
 const CONNECT_MIN: Duration = Duration::from_millis(100);
 
 /// Ports for names, as upstream's variables give them.
-fn name_ports(env: &impl Fn(&str) -> Option<String>) -> (u16, u16) {
+fn name_ports(env: &impl Fn(&str) -> Option<String>, warnings: &mut Vec<String>) -> (u16, u16) {
     let (first, last) = name::PORTS;
-    let read = |name: &str, otherwise: u16| match env(name).map(|text| text.trim().parse::<u16>()) {
+    let mut read = |name: &str, otherwise: u16| match env(name).map(|text| text.trim().parse::<u16>()) {
         Some(Ok(port)) => port,
         Some(Err(_)) => {
-            tracing::warn!("{name} is not a port; using {otherwise}");
+            warnings.push(format!("{name} is not a port; using {otherwise}"));
             otherwise
         }
         None => otherwise,
@@ -256,7 +261,7 @@ fn name_ports(env: &impl Fn(&str) -> Option<String>) -> (u16, u16) {
     if ports.0 <= ports.1 {
         return ports;
     }
-    tracing::warn!("MC_STORE_CLIENT_MIN_PORT is above MC_STORE_CLIENT_MAX_PORT; using {first} to {last}");
+    warnings.push(format!("MC_STORE_CLIENT_MIN_PORT is above MC_STORE_CLIENT_MAX_PORT; using {first} to {last}"));
     (first, last)
 }
 
@@ -384,9 +389,16 @@ fn engine_failure(plan: &NodePlan, error: &TransferError) -> Failure {
                 Duration::ZERO => (String::new(), ""),
                 wait => (format!(" within {}", show_duration(wait)), "; or wait longer with --max-wait-time"),
             };
-            Failure::unreachable(format!("cannot use the metadata service {}{within}", plan.metadata)).found(cause).next(format!(
-                "start it (mcctl serve metadata, or --enable-http-metadata-server of the master), or give its --metadata-server{longer}"
-            ))
+            let start = match inner.as_ref() {
+                MetadataError::Timeout { .. } => "it may be stuck: see what holds it up, or start it again",
+                _ => "start it",
+            };
+            Failure::unreachable(format!("cannot use the metadata service {}{within}", plan.metadata))
+                .found(cause)
+                .next(format!(
+                    "{start} (mcctl serve metadata, or --enable-http-metadata-server of the master), or give its \
+                     --metadata-server{longer}"
+                ))
         }
         TransferError::Metadata(_)
         | TransferError::Name { .. }

@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::commands::args::show_duration;
 use crate::commands::error::Failure;
+use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::serve::node::{self, NodePlan};
 use crate::commands::target::{Master, MasterArgs};
@@ -68,7 +69,10 @@ impl LinkArgs {
             announce_host: None,
             max_wait: Duration::ZERO,
         };
-        let mut config = node::config(&plan);
+        let (mut config, warnings) = node::config(&plan);
+        for warning in warnings {
+            output::say(format!("warning: {warning}"));
+        }
         config.client.timeouts = master.timeouts();
         config.client.transfer_deadline = master.timeout;
         let usual = CallLimits::default();
@@ -184,5 +188,34 @@ fn failure(master: &Master, what: &str, error: &StoreError) -> Failure {
     match failure.tried {
         Some(_) => failure,
         None => failure.tried(format!("master {} ({})", master.at, master.origin)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::commands::error::Exit;
+    use crate::engine::metadata::MetadataError;
+
+    #[test]
+    fn a_metadata_service_that_is_stuck_is_not_blamed_on_the_node() {
+        let args = MasterArgs { master: Some("m:1".to_owned()), admin: None, timeout: Duration::from_secs(1) };
+        let stuck = MetadataError::Timeout {
+            url: "http://m:2/metadata".to_owned(),
+            key: "mooncake/ram/n".to_owned(),
+            limit: Duration::from_secs(1),
+        };
+        let error = StoreError::Transfer {
+            key: "k".into(),
+            endpoint: "n:3".to_owned(),
+            writing: false,
+            source: TransferError::Metadata(Arc::new(stuck)),
+        };
+        let failure = failure(&args.resolve().expect("an address"), "get 'k'", &error);
+        assert_eq!(failure.exit, Exit::Unreachable);
+        assert_eq!(failure.what, "cannot get 'k': the metadata service gives no usable answer");
+        assert!(failure.found.is_some_and(|found| found.contains("http://m:2/metadata")));
     }
 }

@@ -244,8 +244,12 @@ impl Store {
             Ok(Some(node)) => Ok(Store { assembly, node, node_plan, notes }),
             Ok(None) => unreachable!("nothing stops it"),
             Err(failure) => {
-                assembly.stop().await;
-                Err(failure)
+                runtime::stop_in_time("the master", assembly.stop()).await;
+                // Its parts are in this process: no flag names others.
+                Err(match failure.exit {
+                    Exit::Unreachable => failure.next("see why with --log-level=info; this host may be overloaded"),
+                    _ => failure,
+                })
             }
         }
     }

@@ -291,10 +291,14 @@ async fn find_master<E: Env>(
     let mut told = false;
     loop {
         let connect = StoreClient::connect(config.client.clone(), env.clone(), engine.clone(), Some(&own_name));
-        // A master that accepts and says nothing costs no more than the operator allows, either.
+        // A master that accepts and says nothing costs no more than the operator allows, either. Who does not wait at all gives
+        // the one try the time that its calls may take.
         let left = give_up.since(env.now()).max(RETRY);
         let silent = || CallError::ConnectTimeout { address: config.client.master.clone(), limit: config.max_wait };
-        let tried = deadline(env, left, connect).await.unwrap_or_else(|_| Err(silent().into()));
+        let tried = match config.max_wait {
+            Duration::ZERO => connect.await,
+            _ => deadline(env, left, connect).await.unwrap_or_else(|_| Err(silent().into())),
+        };
         match tried {
             Err(error) if heartbeat::is_worth_waiting(&error) && env.now() < give_up => {
                 if !told {

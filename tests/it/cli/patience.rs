@@ -82,6 +82,15 @@ fn a_list_that_goes_on_may_take_longer_than_the_timeout() {
 }
 
 #[test]
+fn a_master_that_is_stopped_is_waited_for_as_long_as_the_timeout_says() {
+    let (master, rpc, _) = master(&[]);
+    master.signal(Signal::SIGSTOP);
+    let run = timed(&["store", "get", "k", "--timeout=2s", &format!("--master=127.0.0.1:{rpc}")], 2..10);
+    master.signal(Signal::SIGCONT);
+    assert!(run.fails(3).contains("ServiceReady was not answered by 127.0.0.1:"), "{run:?}");
+}
+
+#[test]
 fn a_metadata_service_that_is_silent_is_3_after_the_timeout() {
     let (_master, rpc, _) = master(&[]);
     let metadata = format!("--metadata-server=http://127.0.0.1:{}/metadata", server(silent));
