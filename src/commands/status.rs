@@ -12,6 +12,7 @@ use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::target::MasterArgs;
+use crate::engine::base::text::escaped;
 use crate::engine::base::{ByteSize, Mono};
 use crate::engine::env::{Env, RealEnv};
 
@@ -222,13 +223,13 @@ fn segment_table(segments: &[Segment]) -> Table {
     table.set_header(["segment", "size", "used", "of its name", "endpoint", "protocol", "status"]);
     for segment in segments {
         table.add_row([
-            segment.segment_name.clone(),
+            escaped(&segment.segment_name),
             ByteSize(segment.size_bytes).to_string(),
             percent(segment.allocator_used_bytes, segment.allocator_capacity_bytes).unwrap_or_default(),
             ByteSize(segment.allocator_used_bytes).to_string(),
-            segment.te_endpoint.clone(),
-            segment.protocol.clone(),
-            segment.status.clone(),
+            escaped(&segment.te_endpoint),
+            escaped(&segment.protocol),
+            escaped(&segment.status),
         ]);
     }
     for column in 1..4 {

@@ -17,7 +17,7 @@ use crate::commands::serve::{settings_of, start_logging, store_flags};
 use crate::commands::settings::{Assignment, Origin, Settings, read_text};
 use crate::commands::target;
 use crate::engine::base::{ByteSize, HostPort};
-use crate::engine::env::{Env, RealEnv, processors};
+use crate::engine::env::{Env, RealEnv, deadline, processors};
 use crate::engine::metadata::MetadataUri;
 use crate::engine::sys::interface;
 
@@ -42,6 +42,7 @@ pub fn run(parsed: &Parsed, log_level: Option<&str>) -> Outcome {
             }
         };
         node::check_ports(&plan, &rest)?;
+        warn_of_unknown_name(&plan);
         let stop = async {
             let signal = signals.next().await;
             tracing::info!("{signal}: stopping before the node was ready");
@@ -69,15 +70,19 @@ async fn plan_in_time(settings: Settings) -> Result<(NodePlan, Listen), Failure>
     let began = env.now();
     let mut told = false;
     loop {
-        let mine = Arc::clone(&settings);
-        // The resolver blocks.
-        let planned = tokio::task::spawn_blocking(move || {
-            let planned = plan(&mine, |master| interface::address_towards(&master.host, master.port))?;
-            warn_of_unknown_name(&planned.0);
-            Ok::<_, Failure>(planned)
+        let (mine, max_wait) = (Arc::clone(&settings), max_wait(&settings));
+        // The resolver blocks, and knows no deadline of ours.
+        let planning = tokio::task::spawn_blocking(move || {
+            plan(&mine, |master| interface::address_towards(&master.host, master.port))
         });
-        let planned = planned.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
-        let max_wait = max_wait(&settings);
+        let left = max_wait.saturating_sub(env.now().since(began)).max(RESOLVE_MIN);
+        let planned = match deadline(&env, left, planning).await {
+            Ok(planned) => planned.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())),
+            Err(_) => Err(Failure::unreachable("cannot reach the master: its name is not resolved")
+                .tried(settings.describe("master_server_address"))
+                .found("the resolver does not answer")
+                .next("give its address as --master, or see why this host cannot resolve the name")),
+        };
         let waited = env.now().since(began);
         match planned {
             Err(failure) if failure.exit == Exit::Unreachable && waited < max_wait => {
@@ -100,25 +105,28 @@ async fn plan_in_time(settings: Settings) -> Result<(NodePlan, Listen), Failure>
     }
 }
 
-/// With P2PHANDSHAKE others call the node by its name. That this host does not know it may only mean that others know more.
+/// With P2PHANDSHAKE others call the node by its name. That this host does not know it may only mean that others know more. Nobody
+/// waits for the resolver.
 fn warn_of_unknown_name(plan: &NodePlan) {
+    let Ok((host, _)) = HostPort::split(&plan.local_hostname) else { return };
     if plan.metadata != MetadataUri::P2p {
         return;
     }
-    if let Ok((host, _)) = HostPort::split(&plan.local_hostname)
-        && let Err(error) = interface::resolve(&host)
-    {
+    tokio::task::spawn_blocking(move || {
+        let Err(error) = interface::resolve(&host) else { return };
         tracing::warn!(
             "this host cannot resolve the node's own name '{host}' ({error}): if other hosts cannot, either, every read and write of \
              this node's memory fails; give --local-hostname (or MOONCAKE_LOCAL_HOSTNAME) a name or address that they can call"
         );
-    }
+    });
 }
 
 fn max_wait(settings: &Settings) -> Duration {
     Duration::from_secs_f64(settings.number("max_wait_time"))
 }
 
+/// What a resolver that is well may take.
+const RESOLVE_MIN: Duration = Duration::from_secs(3);
 /// Time between two tries to resolve a name.
 const RETRY: Duration = Duration::from_millis(500);
 
