@@ -8,8 +8,10 @@ use mcctl::engine::base::{ClientId, ErrorCode, HostPort, SegmentId};
 use mcctl::engine::env::RealEnv;
 use mcctl::engine::master::view::AdminView;
 use mcctl::engine::master::{Departure, Effect, MasterConfig, MasterHandle, MasterServer};
-use mcctl::engine::wire::types::{ObjectMeta, ReplicaType, ReplicateConfig, Segment};
+use mcctl::engine::wire::types::{ClientStatus, ObjectMeta, ReplicaType, ReplicateConfig, Segment};
 use mcctl::engine::wire::{MasterApi, Text};
+
+use crate::sim::Ahead;
 
 const T: Text<'static> = Text(b"default");
 const ME: ClientId = ClientId(1, 1);
@@ -146,5 +148,32 @@ async fn a_failed_allocation_makes_room_by_itself_within_moments() {
         assert!(began.elapsed() < Duration::from_secs(10), "no room was made");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_stood_still_takes_nobody_for_dead_whose_ping_it_has_not_read() {
+    let env = Ahead::default();
+    let mut config = MasterConfig::new(HostPort::new("127.0.0.1", 0));
+    config.threads = 1;
+    config.policy.client_ttl = Duration::from_secs(2);
+    let server = MasterServer::start(config, env.clone()).await.unwrap();
+    let handle = server.handle();
+    let mut departures = handle.departures();
+    let lent = segment(1, 256 * KIB);
+    handle.call().mount_segment(lent.clone(), ME).unwrap();
+    handle.call().remount_segment(vec![lent], ME).unwrap();
+    for _ in 0..3 {
+        env.put_forward(Duration::from_secs(60));
+        // either the clockwork comes first or the ping does
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(handle.call().ping(ME).unwrap().client_status, ClientStatus::OK);
+        env.put_forward(Duration::from_secs(60));
+        assert_eq!(handle.call().ping(ME).unwrap().client_status, ClientStatus::OK);
+    }
+    assert!(departures.try_recv().is_err());
+    // and who is silent from now on is gone after its two seconds
+    let gone = tokio::time::timeout(Duration::from_secs(20), departures.recv()).await.unwrap().unwrap();
+    assert!(matches!(gone, Effect::ClientExpired { client: ME }), "{gone:?}");
     server.stop().await;
 }

@@ -1,4 +1,4 @@
-//! An `Env` on a simulated network: virtual time, seeded randomness, turmoil's sockets.
+//! An `Env` on a simulated network: virtual time, seeded randomness, turmoil's sockets. And the real one with a clock of ours.
 
 use std::io;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use mcctl::engine::base::{HostPort, Mono, Unix};
-use mcctl::engine::env::{Env, Listener, Net};
+use mcctl::engine::env::{Env, Listener, Net, RealEnv};
 use turmoil::net::{TcpListener, TcpStream};
 
 #[derive(Clone)]
@@ -87,5 +87,38 @@ impl Listener for SimListener {
 
     fn port(&self) -> u16 {
         self.port
+    }
+}
+
+/// The real world, but its clock can be put forward.
+#[derive(Clone, Default)]
+pub struct Ahead {
+    real: RealEnv,
+    ms: Arc<AtomicU64>,
+}
+
+impl Ahead {
+    /// Put it forward by so much.
+    pub fn put_forward(&self, by: Duration) {
+        self.ms.fetch_add(by.as_millis() as u64, Ordering::Relaxed);
+    }
+}
+
+impl Env for Ahead {
+    type Net = <RealEnv as Env>::Net;
+    fn net(&self) -> &Self::Net {
+        self.real.net()
+    }
+    fn now(&self) -> Mono {
+        self.real.now() + Duration::from_millis(self.ms.load(Ordering::Relaxed))
+    }
+    fn unix(&self) -> Unix {
+        self.real.unix()
+    }
+    async fn sleep(&self, duration: Duration) {
+        self.real.sleep(duration).await;
+    }
+    fn rng(&self) -> u64 {
+        self.real.rng()
     }
 }

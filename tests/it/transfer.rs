@@ -3,11 +3,10 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use mcctl::engine::base::{HostPort, Mono, Unix};
-use mcctl::engine::env::{Env, RealEnv};
+use mcctl::engine::base::HostPort;
+use mcctl::engine::env::RealEnv;
 use mcctl::engine::http::Running;
 use mcctl::engine::metadata::{KeySpace, MetadataClient, MetadataService, MetadataUri};
 use mcctl::engine::sys::Memory;
@@ -17,6 +16,8 @@ use mcctl::engine::transfer::{
     Access, Op, OpKind, Protocol, RemoteAddr, TransferConfig, TransferEngine, TransferError, TransferSettings,
 };
 use mcctl::engine::wire::json::SegmentDescriptor;
+
+use crate::sim::Ahead;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -777,32 +778,6 @@ async fn shutdown_closes_the_ports_and_refuses_more_work() {
     assert_eq!(Arc::strong_count(&memory), 1, "the engine has let go of it");
 }
 
-/// The real world, but its clock can be put forward.
-#[derive(Clone, Default)]
-struct Ahead {
-    real: RealEnv,
-    seconds: Arc<AtomicU64>,
-}
-
-impl Env for Ahead {
-    type Net = <RealEnv as Env>::Net;
-    fn net(&self) -> &Self::Net {
-        self.real.net()
-    }
-    fn now(&self) -> Mono {
-        self.real.now() + Duration::from_secs(self.seconds.load(Ordering::Relaxed))
-    }
-    fn unix(&self) -> Unix {
-        self.real.unix()
-    }
-    async fn sleep(&self, duration: Duration) {
-        self.real.sleep(duration).await;
-    }
-    fn rng(&self) -> u64 {
-        self.real.rng()
-    }
-}
-
 #[tokio::test]
 async fn lanes_to_a_segment_that_nobody_uses_any_more_are_closed() {
     let ((first, theirs), (second, others)) = (target(1000).await, target(1000).await);
@@ -812,7 +787,7 @@ async fn lanes_to_a_segment_that_nobody_uses_any_more_are_closed() {
     let read = |of: &Arc<Memory>| vec![op(OpKind::Read, &local, 0, 1000, of.address())];
     ours.transfer(first.segment_name(), read(&theirs), LIMIT).await.unwrap();
     assert_eq!(first.counters().connections_open, 1);
-    env.seconds.store(6 * 60, Ordering::Relaxed);
+    env.put_forward(Duration::from_secs(6 * 60));
     ours.transfer(second.segment_name(), read(&others), LIMIT).await.unwrap();
     let end = Instant::now() + LIMIT;
     while first.counters().connections_open > 0 {

@@ -2,8 +2,12 @@
 //!
 //! A client is *ok* once it has said which segments it lends (`ReMountSegment`); until then every ping is answered with "remount",
 //! even right after a successful mount. That is upstream's way, and its clients count on it.
+//!
+//! A client's time runs only while the master's does: a master that was stopped for a minute would otherwise take everybody for dead
+//! whose pings it has not read yet. So deadlines are kept on a clock from which all such time is missing.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -20,6 +24,7 @@ pub(super) struct Client {
     pub ok: bool,
     /// Slots of its mounted segments.
     pub segments: Vec<u32>,
+    /// Without the time that the master has lost.
     deadline: Mono,
 }
 
@@ -28,12 +33,15 @@ pub(super) struct Client {
 pub(super) struct Clients {
     by_id: HashMap<ClientId, Client, FixedState>,
     deadlines: BTreeSet<(Mono, ClientId)>,
+    /// For how long in all the master stood still.
+    lost: Duration,
 }
 
 impl Clients {
     /// None.
     pub fn new(seed: u64) -> Clients {
-        Clients { by_id: HashMap::with_hasher(FixedState::with_seed(seed)), deadlines: BTreeSet::new() }
+        let by_id = HashMap::with_hasher(FixedState::with_seed(seed));
+        Clients { by_id, deadlines: BTreeSet::new(), lost: Duration::ZERO }
     }
 
     /// How many are alive.
@@ -58,6 +66,7 @@ impl Clients {
 
     /// Something was heard of a client that is known: it lives until `deadline`. Was it known?
     pub fn refresh(&mut self, id: ClientId, deadline: Mono) -> bool {
+        let deadline = deadline - self.lost;
         let Some(client) = self.by_id.get_mut(&id) else { return false };
         self.deadlines.remove(&(client.deadline, id));
         self.deadlines.insert((deadline, id));
@@ -67,7 +76,9 @@ impl Clients {
 
     /// The client, made if it is new; it lives until `deadline`.
     pub fn admit(&mut self, id: ClientId, deadline: Mono) -> &mut Client {
-        if !self.refresh(id, deadline) {
+        let known = self.refresh(id, deadline);
+        let deadline = deadline - self.lost;
+        if !known {
             self.deadlines.insert((deadline, id));
         }
         self.by_id.entry(id).or_insert(Client { ok: false, segments: Vec::new(), deadline })
@@ -75,7 +86,12 @@ impl Clients {
 
     /// The client whose time is up first.
     pub fn first_deadline(&self) -> Option<(Mono, ClientId)> {
-        self.deadlines.first().copied()
+        self.deadlines.first().map(|(deadline, client)| (*deadline + self.lost, *client))
+    }
+
+    /// All that are alive live `gap` longer.
+    pub fn postpone(&mut self, gap: Duration) {
+        self.lost += gap;
     }
 
     /// Forget a client.

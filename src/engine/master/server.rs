@@ -33,6 +33,11 @@ const LONG_HOLD: Duration = Duration::from_micros(500);
 /// How old the mark of a thread's processor time may be.
 const MARK_EVERY: Duration = Duration::from_micros(250);
 
+/// When the clockwork looks so much later than it meant to, or not at all, the master stood still.
+const STANDSTILL: Duration = Duration::from_millis(100);
+/// Standstills of this length are worth a line.
+const STANDSTILL_TOLD: Duration = Duration::from_secs(1);
+
 thread_local! {
     /// When the thread's processor time was last looked at, and what it was.
     static CPU_MARK: Cell<Option<(Mono, Duration)>> = const { Cell::new(None) };
@@ -68,6 +73,8 @@ impl<E: Env> MasterServer<E> {
                 state: MasterState::new(config.policy),
                 planned: Mono::ZERO,
                 latest: Mono::ZERO,
+                due: env.now(),
+                stood_still: Duration::ZERO,
             }),
             waiting: AtomicUsize::new(0),
             wake: Notify::new(),
@@ -146,6 +153,21 @@ struct Guarded {
     planned: Mono,
     /// The latest time that the state was told.
     latest: Mono,
+    /// When the clockwork is to look again, by itself or in the next slice.
+    due: Mono,
+    /// Standstills that nobody was told of yet.
+    stood_still: Duration,
+}
+
+impl Guarded {
+    /// Tell the state how long nothing ran. Whoever has the state first after a standstill does it, before the first ping is read:
+    /// those that came meanwhile must find their clients alive.
+    #[cold]
+    fn resume(&mut self, late: Duration, now: Mono) {
+        self.state.resume(late);
+        self.stood_still += late;
+        self.due = now;
+    }
 }
 
 impl<E: Env> Shared<E> {
@@ -163,17 +185,25 @@ impl<E: Env> Shared<E> {
         };
         // Who asked earlier may get it later; the state's time never goes back.
         guard.latest = guard.latest.max(since);
+        let late = since.since(guard.due);
+        if late >= STANDSTILL {
+            guard.resume(late, since);
+        }
         (guard, since)
     }
 
     fn hold<R>(&self, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R {
+        self.hold_guarded(|guarded, now, effects| work(&mut guarded.state, now, effects))
+    }
+
+    fn hold_guarded<R>(&self, work: impl FnOnce(&mut Guarded, Mono, &mut Effects) -> R) -> R {
         let mut effects = Effects::default();
         let asked = self.env.now();
         self.mark_cpu(asked);
         let (result, wake) = {
             let (mut guard, since) = self.lock(asked);
             let now = guard.latest;
-            let result = work(&mut guard.state, now, &mut effects);
+            let result = work(&mut guard, now, &mut effects);
             let wake = guard.state.urgent().is_some_and(|at| at < guard.planned);
             if wake {
                 guard.planned = Mono::ZERO;
@@ -246,7 +276,11 @@ impl<E: Env> Hold for Holder<'_, E> {
 
 async fn run_clockwork<E: Env>(shared: Arc<Shared<E>>, mut stopping: watch::Receiver<bool>) {
     loop {
-        while shared.hold(|state, now, effects| state.tick(now, effects)) {
+        while shared.hold_guarded(|guarded, now, effects| {
+            // The next slice, or the look at what comes next, follows at once.
+            guarded.due = now;
+            guarded.state.tick(now, effects)
+        }) {
             if shared.waiting.load(Ordering::Relaxed) > 0 {
                 shared.env.sleep(STEP_ASIDE).await;
             } else {
@@ -256,14 +290,21 @@ async fn run_clockwork<E: Env>(shared: Arc<Shared<E>>, mut stopping: watch::Rece
                 return;
             }
         }
-        let (now, next) = {
+        let (pause, stood_still) = {
             let (mut guard, now) = shared.lock(shared.env.now());
             let next = guard.state.next_wakeup(now);
             guard.planned = next;
-            (now, next)
+            // A time that has passed although nothing was left to do would spin; the eviction's pause is the shortest there is.
+            let pause = next.since(now).max(Duration::from_millis(1));
+            guard.due = now + pause;
+            (pause, std::mem::take(&mut guard.stood_still))
         };
-        // A time that has passed although nothing was left to do would spin; the eviction's pause is the shortest there is.
-        let pause = next.since(now).max(Duration::from_millis(1));
+        if stood_still >= STANDSTILL_TOLD {
+            tracing::warn!(
+                ?stood_still,
+                "the master stood still (stopped, or out of processor time); clients get as much longer"
+            );
+        }
         tokio::select! {
             () = shared.env.sleep(pause) => {}
             () = shared.wake.notified() => {}

@@ -16,8 +16,10 @@ const PINS_PER_SLICE: u32 = 64;
 const SWEEP_SLOTS_PER_SLICE: u32 = 4096;
 const SWEEP_ERASURES_PER_SLICE: u32 = 128;
 
-/// Clients are looked after at least so often (upstream's monitor does once a second).
+/// Clients are looked after at least so often (upstream's monitor does once a second), and so many times in a client's life: the time
+/// between two looks is how exactly a standstill of the master is known (see [`MasterState::resume`]).
 const SLEEP_MAX: Duration = Duration::from_secs(1);
+const LOOKS_PER_CLIENT_TTL: u32 = 8;
 
 impl MasterState {
     /// Do a slice of what is due at `now`. True: more is due, let others have their turn and call again.
@@ -42,7 +44,14 @@ impl MasterState {
             self.eviction_due(),
             self.is_work_left().then_some(Mono::ZERO),
         ];
-        times.into_iter().flatten().fold(now + SLEEP_MAX, Mono::min)
+        let sleep = SLEEP_MAX.min(self.policy.client_ttl / LOOKS_PER_CLIENT_TTL);
+        times.into_iter().flatten().fold(now + sleep, Mono::min)
+    }
+
+    /// The master stood still for `gap` until now (its process was stopped, its host moved) and heard nobody meanwhile, though their
+    /// pings may wait to be read: no client's time ran.
+    pub fn resume(&mut self, gap: Duration) {
+        self.clients.postpone(gap);
     }
 
     /// When something is due that a call may have brought about, so that `tick` should not wait for its turn.

@@ -153,6 +153,41 @@ fn the_master_dies_and_comes_back(master: Make, node: Make, how: Metadata) {
     client.close();
 }
 
+/// The master is stopped for longer than its clients may be silent, and goes on: it reads what they sent meanwhile before it takes
+/// anybody for dead, so that nothing is lost.
+fn the_master_stands_still(node: Make) {
+    let cluster = Cluster::with_flags(Make::Ours, node, Metadata::P2p, 2, 128 << 20, &["--client_ttl=2"]);
+    let mut client = cluster.client("client", 0, 64 << 20);
+    let keys: Vec<String> = (0..8).map(|i| format!("before/{i}")).collect();
+    for (i, key) in keys.iter().enumerate() {
+        assert_eq!(client.put(key, i as u64, MIB), 0);
+    }
+    cluster.master.process.suspend();
+    // what is shown: three times as long as a client may be silent
+    std::thread::sleep(Duration::from_secs(6));
+    cluster.master.process.resume();
+    // whoever was taken for dead would be found out in the time of a client's life
+    let end = Instant::now() + Duration::from_secs(4);
+    while Instant::now() < end {
+        assert_eq!(cluster.master.segments().len(), 2);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for (i, key) in keys.iter().enumerate() {
+        assert_eq!(client.get(key, i as u64, MIB), (MIB as u64, true), "{key}");
+    }
+    client.close();
+}
+
+#[test]
+fn our_master_stands_still_and_loses_nothing_of_our_nodes() {
+    the_master_stands_still(Make::Ours);
+}
+
+#[test]
+fn our_master_stands_still_and_loses_nothing_of_real_nodes() {
+    the_master_stands_still(Make::Real);
+}
+
 /// A node of a fixed name is killed and started again at once: it is back, and reachable, long before its time to live is over.
 /// With HTTP metadata a real client that knew the old process keeps its descriptor (the name is all it looks at), so there a new
 /// client asks each time.

@@ -278,3 +278,36 @@ fn a_condemned_segments_slot_can_be_used_again_before_the_clockwork_comes() {
     m.settle();
     assert_eq!(m.state.gauges().capacity_bytes, 100 * MIB);
 }
+
+#[test]
+fn a_clients_time_does_not_run_while_the_master_stands_still() {
+    let mut m = Master::of(MIB);
+    assert_eq!(remount(&mut m, A, &[segment(1, "a:1", MIB)]), Ok(()));
+    m.put("k", 100);
+    m.pass_ms(4_000);
+    for _ in 0..3 {
+        // stopped for a minute; whoever has the state next is told before anything is due
+        m.now = m.now + Duration::from_secs(60);
+        m.state.resume(Duration::from_secs(60));
+        m.settle();
+    }
+    assert!(m.exists("k"));
+    // six of its ten seconds are left
+    m.pass_ms(5_999);
+    assert!(m.exists("k"));
+    m.pass_ms(1);
+    assert!(!m.exists("k"));
+}
+
+#[test]
+fn a_ping_after_a_standstill_counts_from_when_it_was_read() {
+    let mut m = Master::of(MIB);
+    assert_eq!(remount(&mut m, A, &[segment(1, "a:1", MIB)]), Ok(()));
+    m.mount(B, segment(2, "b:1", MIB));
+    m.now = m.now + Duration::from_secs(60);
+    m.state.resume(Duration::from_secs(60));
+    assert_eq!(ping(&mut m, A), ClientStatus::OK);
+    m.pass_ms(10_000);
+    assert_eq!(ping(&mut m, A), ClientStatus::NEED_REMOUNT, "ten seconds, and not seventy");
+    assert_eq!(m.state.gauges().clients, 0);
+}
