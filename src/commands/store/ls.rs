@@ -23,7 +23,7 @@ pub struct Args {
     /// Size, number of replicas and where the first one is, before each key
     #[arg(long, short)]
     long: bool,
-    /// One JSON document a line: each key as it is (the text form escapes control characters and '\\'), then the count
+    /// One JSON document a line: each key as it is (the text form escapes control characters and '\'), then the count
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -134,7 +134,7 @@ fn pins_and_copies_are_asked_for() {
 }
 
 /// Begin a put of `key` at the master `at`, and do not end it.
-fn begin_put(at: &str, key: &str) {
+pub fn begin_put(at: &str, key: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let started = runtime.block_on(async {
         let calls = MasterCalls(RpcClient::new(RealEnv::new(), at.parse().expect("an address"), Timeouts::default()));

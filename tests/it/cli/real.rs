@@ -1,5 +1,6 @@
 //! The commands against a real master with real nodes, and with ours.
 
+use super::objects::begin_put;
 use super::{Run, finish};
 use crate::peer::cluster::{Cluster, Make, Metadata};
 use crate::peer::payload::payload;
@@ -49,6 +50,10 @@ fn list(node: Make, how: Metadata) {
     assert!(status.succeeds().contains("objects   8 keys") && status.stdout.contains("segments  2\n"), "{status:?}");
     assert_eq!(run(&cluster, &["store", "rm", "--all", "--force"]).stderr, "removed 8 objects\n");
     assert_eq!(run(&cluster, &["store", "get", "ours/1"]).code, 1);
+    // A real master, too, calls it an existing object.
+    begin_put(&cluster.master.address(), "half");
+    let refused = run(&cluster, &["store", "put", "half", "--value=x"]);
+    assert!(refused.fails(1).starts_with("error: another put of 'half' is unfinished"), "{refused:?}");
 }
 
 #[test]
