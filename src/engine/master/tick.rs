@@ -28,8 +28,9 @@ impl MasterState {
         let released = self.release_slice(now);
         more |= released == u64::from(WRITES_PER_SLICE);
         more |= self.unpin_slice(now);
-        more |= self.evict_slice(now, released, out);
+        // Before eviction: a round over records that are gone anyway would give up nothing, and a needed one would wait for its pause.
         more |= self.sweep_slice();
+        more |= self.evict_slice(now, released, out);
         more
     }
 
