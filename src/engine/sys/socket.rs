@@ -30,7 +30,6 @@ const UNACKNOWLEDGED_MAX_MS: u32 = (KEEPALIVE_IDLE_S + KEEPALIVE_INTERVAL_S * KE
 pub const PARTS_MAX: usize = 64;
 
 /// What is sent: plain bytes, or bytes of registered memory.
-#[derive(Clone, Copy)]
 pub enum Outgoing<'a> {
     /// Bytes.
     Bytes(&'a [u8]),

@@ -182,7 +182,10 @@ impl Remote {
         let (indices, ops): (Vec<usize>, Vec<Op>) = again.into_iter().unzip();
         let (outcomes, _) = self.round(&newer.peer, ops, deadline, &self.context.issued);
         for (index, outcome) in indices.into_iter().zip(outcomes) {
-            results[index] = outcome;
+            let first = std::mem::replace(&mut results[index], outcome);
+            if let (Err(failed), Err(first)) = (&mut results[index], first) {
+                failed.1 = failed.1.clone().after(Some(first.1));
+            }
         }
     }
 

@@ -151,6 +151,15 @@ pub struct Fault {
     pub meaning: Meaning,
 }
 
+impl Fault {
+    /// What to report when a second try ended with this fault, and an earlier one with `first`: that bytes may still land must not
+    /// be forgotten over it. (Where the peer refuses them they do not.)
+    pub fn after(self, first: Option<Fault>) -> Fault {
+        let told = self.meaning == Meaning::Refused || self.error.may_still_land();
+        first.filter(|first| !told && first.error.may_still_land()).unwrap_or(self)
+    }
+}
+
 /// What a fault says about the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
@@ -165,4 +174,33 @@ pub enum Meaning {
     Late,
     /// The peer answered, and the answer is no.
     Refused,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::transfer::Step;
+    use std::io;
+
+    #[test]
+    fn that_bytes_may_still_land_is_told_whatever_the_second_try_says() {
+        let lost = |step| Fault {
+            error: TransferError::Lost {
+                peer: "a:1".into(),
+                step,
+                source: Arc::new(io::ErrorKind::ConnectionReset.into()),
+            },
+            meaning: Meaning::Gone,
+        };
+        let step = |fault: &Fault| match fault.error {
+            TransferError::Lost { step, .. } => step,
+            _ => unreachable!("made above"),
+        };
+        assert_eq!(step(&lost(Step::Connect).after(Some(lost(Step::Status)))), Step::Status);
+        assert_eq!(step(&lost(Step::Body).after(Some(lost(Step::Status)))), Step::Body);
+        assert_eq!(step(&lost(Step::Connect).after(Some(lost(Step::Resolve)))), Step::Connect);
+        assert_eq!(step(&lost(Step::Connect).after(None)), Step::Connect);
+        let refused = Fault { meaning: Meaning::Refused, ..lost(Step::Connect) };
+        assert_eq!(refused.after(Some(lost(Step::Status))).meaning, Meaning::Refused);
+    }
 }

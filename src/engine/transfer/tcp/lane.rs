@@ -28,6 +28,8 @@ pub(super) const RUN_MAX: usize = socket::PARTS_MAX / 2;
 pub(super) struct Request {
     /// The number of its operation in the batch.
     pub(super) op: usize,
+    /// How an earlier try of it ended.
+    pub(super) before: Option<Fault>,
     pub(super) kind: OpKind,
     pub(super) local: Slice,
     pub(super) remote: u64,
@@ -36,7 +38,7 @@ pub(super) struct Request {
 /// Which request of a run failed, and why.
 pub(super) type Failed = (usize, Fault);
 
-/// The limits of a request's steps.
+/// The limits of a run's steps.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
     pub(super) status: Duration,
@@ -93,15 +95,15 @@ impl Lane {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.early_status(run, done)?;
+                    self.early_answers(run, done)?;
                     let step = if done < HEADER_BYTES { Step::Request } else { Step::Body };
                     watch.still(step, self.limits.progress).map_err(|end| (0, self.give_up(end)))?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     // A target that refuses a write says so and closes; the refusal is the better reason.
-                    self.early_status(run, done)?;
-                    return Err((0, self.lost(Step::Request, error, false)));
+                    let answered = self.early_answers(run, done)?;
+                    return Err((answered, self.lost(Step::Request, error, answered > 0)));
                 }
             }
         }
@@ -125,10 +127,10 @@ impl Lane {
         Header { kind: request.kind, version: self.version, address: request.remote, size: request.local.len() as u64 }
     }
 
-    /// Look, without waiting, for a refusal that came before all was sent.
-    fn early_status(&self, run: &[Request], sent: usize) -> Result<(), Failed> {
+    /// Look, without waiting, for answers that came before all was sent: how many requests are done.
+    fn early_answers(&self, run: &[Request], sent: usize) -> Result<usize, Failed> {
         if self.version == Version::V1 || run[0].kind == OpKind::Read {
-            return Ok(());
+            return Ok(0);
         }
         let mut statuses = [[0; STATUS_BYTES]; RUN_MAX];
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
@@ -143,7 +145,7 @@ impl Lane {
                 return Err((at, self.bad_status(*status)));
             }
         }
-        Ok(())
+        Ok(came)
     }
 
     /// Receive the statuses of `run`, if there are any, and the bytes of reads.
@@ -249,12 +251,15 @@ impl Lane {
         Fault { error, meaning: if self.served && !answered { Meaning::Stale } else { Meaning::Gone } }
     }
 
-    /// The caller is told that this is over, so what is left of a write must not arrive later, when the target's bytes may be
-    /// another object's. (What has arrived there cannot be called back.)
-    fn give_up(&self, end: GiveUp) -> Fault {
+    /// Close it after a failure. The caller is told that it is over, or tries again, so what is left of a write must not arrive later,
+    /// when the target's bytes may be another object's. (What has arrived there cannot be called back.)
+    pub(super) fn discard(self) {
         if let Err(error) = socket::discard_on_close(&self.stream) {
             tracing::debug!(%error, "SO_LINGER refused");
         }
+    }
+
+    fn give_up(&self, end: GiveUp) -> Fault {
         let peer = self.names.peer.clone();
         match end {
             GiveUp::Still(step, limit) => {

@@ -3,8 +3,9 @@
 //! Both ends block on plain sockets, on purpose. A request is so little work that what it costs is system calls and wake-ups, and
 //! a blocking thread per connection needs the fewest: two calls at each end per request (send the header, receive status and bytes
 //! into place; receive the header, send status and bytes from place), where a readiness loop adds a wait, and hands results to
-//! another thread. Small requests of a batch go in runs, and two calls serve up to 32 of them. So the initiator's work is done by the thread that waits for it, and the target has a thread with a small stack
-//! for each connection; connections are few (four per peer, kept open) and bounded.
+//! another thread. So the initiator's work is done by the thread that waits for it, and the target has a thread with a small stack
+//! for each connection; connections are few (four per peer, kept open) and bounded. Small requests of a batch go in runs, so that two
+//! calls serve up to 32 of them.
 //!
 //! The bytes go between the socket and registered memory without another copy (`sys::socket`). This is the one place in the
 //! engine that opens sockets and threads past `Env`; time still comes from it.

@@ -110,77 +110,84 @@ impl TcpPeer {
 
     /// Take parts of `work` until none is left, in runs of at most `most`, on up to `want` lanes at a time.
     fn carry(&self, work: &Work<'_>, mut want: usize, most: usize, deadline: Deadline) -> Vec<(usize, Fault)> {
-        let mut faults = Vec::new();
+        let mut watch = Watch::new(&self.clock, deadline, &self.hung);
+        let mut left = Left { work, again: Vec::new(), faults: Vec::new() };
         let mut ready: Vec<Held<'_>> = Vec::new();
         let mut flying: VecDeque<(Held<'_>, Vec<Request>)> = VecDeque::new();
-        // What stood behind a refused request.
-        let mut again: Vec<Vec<Request>> = Vec::new();
         loop {
-            if ready.is_empty() && flying.is_empty() && (work.has_more() || !again.is_empty()) {
+            if ready.is_empty() && flying.is_empty() && left.has_more() {
                 match self.lanes(want, deadline) {
                     Ok(lanes) => ready = lanes,
                     Err(fault) => {
-                        fail(again.into_iter().flatten(), &fault, &mut faults);
-                        fail_rest(work, &fault, &mut faults);
+                        left.fail_all(&fault);
                         break;
                     }
                 }
                 want = 1;
             }
+            if let Some(limit) = watch.over().filter(|_| left.has_more()) {
+                left.fail_all(&self.late(limit));
+            }
             while let Some(mut held) = ready.pop() {
-                let run = again.pop().unwrap_or_else(|| work.next_run(most));
+                let run = left.next_run(most);
                 if run.is_empty() {
                     continue;
                 }
-                match self.start(&mut held, &run, deadline) {
+                watch.begin();
+                match self.start(&mut held, &run, deadline, &mut watch) {
                     Ok(()) => flying.push_back((held, run)),
-                    Err(failed) => self.note(work, run, failed, &mut again, &mut faults),
+                    Err(failed) => self.note(&mut left, run, failed),
                 }
             }
-            let Some((mut held, run)) = flying.pop_front() else {
-                if work.has_more() || !again.is_empty() { continue } else { break }
-            };
-            match self.finish(&mut held, &run, deadline) {
+            let Some((mut held, run)) = flying.pop_front() else { if left.has_more() { continue } else { break } };
+            watch.begin();
+            match self.finish(&mut held, &run, &mut watch) {
                 Ok(()) => ready.push(held),
-                Err(failed) => self.note(work, run, failed, &mut again, &mut faults),
+                Err(failed) => self.note(&mut left, run, failed),
             }
         }
-        faults
+        left.faults
     }
 
     /// Note that a run failed at the request `at`: which requests are to be asked for again, which have failed, and the rest of the
     /// work with them where it would only fail the same way.
-    fn note(
-        &self,
-        work: &Work<'_>,
-        mut run: Vec<Request>,
-        (at, fault): Failed,
-        again: &mut Vec<Vec<Request>>,
-        faults: &mut Vec<(usize, Fault)>,
-    ) {
+    fn note(&self, left: &mut Left<'_>, mut run: Vec<Request>, (at, fault): Failed) {
+        debug_assert!(at < run.len(), "one of the run");
         let alone = run.len() == 1;
-        let mut left = run.split_off(at.min(run.len() - 1)).into_iter();
         let unreached = matches!(&fault.error, TransferError::Lost { step: Step::Resolve | Step::Connect, .. });
+        let undone = run.split_off(at);
         match fault.meaning {
-            Meaning::Gone if !alone && !unreached => {
-                // A target that refuses a request closes, and resets the connection if more stand behind it: that may cost the
-                // refusal and answers before it. Each by itself, they show which is at fault.
-                again.extend(left.map(|one| vec![one]));
-                return;
-            }
+            // What stands behind a refused request was not looked at.
             Meaning::Refused => {
-                faults.extend(left.next().map(|refused| (refused.op, fault)));
-                again.extend(Some(left.collect::<Vec<_>>()).filter(|behind| !behind.is_empty()));
-                return;
+                let mut undone = undone.into_iter();
+                left.fail(undone.next(), &fault);
+                let behind: Vec<Request> = undone.collect();
+                if !behind.is_empty() {
+                    left.again.push(behind);
+                }
             }
-            Meaning::Stale => self.pool.forget(),
-            Meaning::Gone | Meaning::Hung | Meaning::Late => {}
+            // A target that refuses a request closes, and resets the connection if more stand behind it: that may cost the refusal
+            // and answers before it. Each by itself, they show which is at fault.
+            Meaning::Gone if !alone && !unreached => {
+                let one = |request: Request| vec![Request { before: Some(fault.clone()), ..request }];
+                left.again.extend(undone.into_iter().map(one));
+            }
+            meaning => {
+                if meaning == Meaning::Stale {
+                    self.pool.forget();
+                }
+                left.fail(undone, &fault);
+                if unreached || matches!(meaning, Meaning::Hung | Meaning::Late) {
+                    left.fail_all(&fault);
+                }
+            }
         }
-        fail(left, &fault, faults);
-        if unreached || matches!(fault.meaning, Meaning::Hung | Meaning::Late) {
-            fail(again.drain(..).flatten(), &fault, faults);
-            fail_rest(work, &fault, faults);
-        }
+    }
+
+    /// The batch's time was over before this was sent.
+    fn late(&self, limit: Duration) -> Fault {
+        let error = TransferError::Timeout { peer: self.names.peer.clone(), step: Step::Lane, limit };
+        Fault { error, meaning: Meaning::Late }
     }
 
     /// The right to use up to `want` lanes; at least the first of them is open.
@@ -206,27 +213,37 @@ impl TcpPeer {
         Ok(held)
     }
 
-    fn start(&self, held: &mut Held<'_>, run: &[Request], deadline: Deadline) -> Result<(), Failed> {
-        if held.lane.is_none() {
-            held.lane = Some(self.open(deadline).map_err(|fault| (0, fault))?);
+    fn start(
+        &self,
+        held: &mut Held<'_>,
+        run: &[Request],
+        deadline: Deadline,
+        watch: &mut Watch<'_>,
+    ) -> Result<(), Failed> {
+        let mut lane = match held.lane.take() {
+            Some(lane) => lane,
+            None => self.open(deadline).map_err(|fault| (0, fault))?,
+        };
+        match lane.start(run, watch) {
+            Ok(()) => held.lane = Some(lane),
+            Err(failed) => {
+                lane.discard();
+                return Err(failed);
+            }
         }
-        let mut lane = held.lane.take().expect("opened just above");
-        lane.start(run, &mut self.watch(deadline))?;
-        held.lane = Some(lane);
         Ok(())
     }
 
-    fn finish(&self, held: &mut Held<'_>, run: &[Request], deadline: Deadline) -> Result<(), Failed> {
+    fn finish(&self, held: &mut Held<'_>, run: &[Request], watch: &mut Watch<'_>) -> Result<(), Failed> {
         let mut lane = held.lane.take().expect("a flying run has its lane");
-        lane.finish(run, &mut self.watch(deadline))?;
+        if let Err(failed) = lane.finish(run, watch) {
+            lane.discard();
+            return Err(failed);
+        }
         if self.version == Version::V2 && self.settings.keep_lanes {
             held.lane = Some(lane);
         }
         Ok(())
-    }
-
-    fn watch(&self, deadline: Deadline) -> Watch<'_> {
-        Watch::new(&self.clock, deadline, &self.hung)
     }
 
     /// Open a lane.
@@ -273,12 +290,33 @@ impl TcpPeer {
     }
 }
 
-fn fail_rest(work: &Work<'_>, fault: &Fault, faults: &mut Vec<(usize, Fault)>) {
-    fail(std::iter::from_fn(|| work.next()), fault, faults);
+/// What one thread has still to carry, and what it could not.
+struct Left<'a> {
+    work: &'a Work<'a>,
+    /// Runs to be asked for again, none of them empty.
+    again: Vec<Vec<Request>>,
+    faults: Vec<(usize, Fault)>,
 }
 
-fn fail(requests: impl Iterator<Item = Request>, fault: &Fault, faults: &mut Vec<(usize, Fault)>) {
-    faults.extend(requests.map(|request| (request.op, fault.clone())));
+impl Left<'_> {
+    fn has_more(&self) -> bool {
+        self.work.has_more() || !self.again.is_empty()
+    }
+
+    fn next_run(&mut self, most: usize) -> Vec<Request> {
+        self.again.pop().unwrap_or_else(|| self.work.next_run(most))
+    }
+
+    fn fail(&mut self, requests: impl IntoIterator<Item = Request>, fault: &Fault) {
+        self.faults.extend(requests.into_iter().map(|request| (request.op, fault.clone().after(request.before))));
+    }
+
+    fn fail_all(&mut self, fault: &Fault) {
+        let again = std::mem::take(&mut self.again);
+        self.fail(again.into_iter().flatten(), fault);
+        let work = self.work;
+        self.fail(std::iter::from_fn(|| work.next()), fault);
+    }
 }
 
 impl Peer for TcpPeer {
@@ -301,8 +339,8 @@ impl Peer for TcpPeer {
             (None, Version::V1) => return Ok(()),
         };
         let local = Arc::new(Memory::from_vec(vec![0])).whole();
-        let request = [Request { op: 0, kind: OpKind::Read, local, remote }];
-        let mut watch = self.watch(deadline);
+        let request = [Request { op: 0, before: None, kind: OpKind::Read, local, remote }];
+        let mut watch = Watch::new(&self.clock, deadline, &self.hung);
         match lane.start(&request, &mut watch).and_then(|()| lane.finish(&request, &mut watch)) {
             Ok(()) => Ok(()),
             // It is there, and that is all that was asked.
@@ -327,7 +365,9 @@ impl Ticket for TcpTicket {
         let faults = self.peer.run(&self.ops, self.deadline);
         let mut done: Vec<Done> = self.ops.into_iter().map(|op| Done { op, result: Ok(()) }).collect();
         for (op, fault) in faults {
-            done[op].result = Err(fault);
+            // Several, where an operation was cut.
+            let first = std::mem::replace(&mut done[op].result, Ok(())).err();
+            done[op].result = Err(fault.after(first));
         }
         done
     }

@@ -33,7 +33,7 @@ const ACCEPTING_MAX: usize = 8;
 const BACKLOG: i32 = 4096;
 /// Ports that are tried.
 const PORT_TRIES: u32 = 500;
-/// A serving thread's stack: it parses 24 bytes and logs.
+/// A serving thread's stack: it holds the parts of one system call, and logs.
 const STACK_BYTES: usize = 128 << 10;
 /// How long threads may take to end.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
@@ -293,8 +293,8 @@ impl Shared {
                     self.rejected.fetch_add(1, Ordering::Relaxed);
                     answers.add(&header, REFUSED, None);
                     self.answer(stream, &mut answers)?;
-                    if header.version == Version::V1 {
-                        // Without a status, a connection that is reset is how a writer learns of it.
+                    if header.version == Version::V1 && header.kind == OpKind::Write {
+                        // Without a status, a connection that is reset is how a writer learns of it, and its bytes are read.
                         socket::discard_on_close(stream).map_err(End::Socket)?;
                     }
                     return Err(End::Refused(header));

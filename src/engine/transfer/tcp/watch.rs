@@ -12,7 +12,7 @@ pub(super) const TICK: Duration = Duration::from_millis(50);
 /// Once another operation on the same peer was given up, standing still for this long is enough.
 const COMPANION_LIMIT: Duration = Duration::from_secs(1);
 
-/// Watches one operation.
+/// Watches the runs that one thread carries, one after another.
 pub(super) struct Watch<'a> {
     clock: &'a Clock,
     deadline: Deadline,
@@ -34,6 +34,16 @@ pub(super) enum GiveUp {
 impl<'a> Watch<'a> {
     pub(super) fn new(clock: &'a Clock, deadline: Deadline, hung: &'a AtomicU64) -> Watch<'a> {
         Watch { clock, deadline, hung, hung_before: hung.load(Ordering::Relaxed), still_since: None }
+    }
+
+    /// Another run is waited for. What was given up since this watch began still counts: its companions need not wait as long.
+    pub(super) fn begin(&mut self) {
+        self.still_since = None;
+    }
+
+    /// The batch's time, if it is over.
+    pub(super) fn over(&self) -> Option<Duration> {
+        ((self.clock)() >= self.deadline.until).then_some(self.deadline.allowed)
     }
 
     /// Bytes moved, though not all.

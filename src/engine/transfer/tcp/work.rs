@@ -81,7 +81,7 @@ impl<'a> Work<'a> {
 }
 
 fn request(number: usize, op: &Op, local: Slice, offset: usize) -> Request {
-    Request { op: number, kind: op.kind, local, remote: op.remote.0.wrapping_add(offset as u64) }
+    Request { op: number, before: None, kind: op.kind, local, remote: op.remote.0.wrapping_add(offset as u64) }
 }
 
 #[cfg(test)]
