@@ -31,13 +31,13 @@ pub fn choose(host: &str, wanted: &[Wanted], notes: &mut Vec<String>) -> Result<
 
 fn place(host: &str, one: &Wanted, all: &[Wanted], notes: &mut Vec<String>) -> Listen {
     let Wanted { what, flag, asked, usual } = *one;
-    let (port, origin) = match (asked, holder(host, usual, all)) {
-        (Some(port), _) => (port, format!("{flag} {port} (command line)")),
-        (None, None) => (usual, format!("{flag} {usual} (default)")),
-        (None, Some(holder)) => {
-            notes.push(format!("port {usual} is taken by {holder}: {what} takes another one"));
-            (0, format!("{flag}, any free port"))
-        }
+    let (port, origin) = if let Some(port) = asked {
+        (port, format!("{flag} {port} (command line)"))
+    } else if let Some(holder) = holder(host, usual, all) {
+        notes.push(format!("port {usual} is taken by {holder}: {what} takes another one"));
+        (0, format!("{flag}, any free port"))
+    } else {
+        (usual, format!("{flag} {usual} (default)"))
     };
     Listen { what, at: HostPort::new(host, port), origin, host_origin: format!("--host {host}") }
 }
