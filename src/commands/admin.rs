@@ -264,12 +264,13 @@ impl Admin {
         }
         let list: Vec<String> = keys.iter().map(|key| escape(key)).collect();
         let target = format!("/batch_query_keys?keys={}", list.join(","));
-        let mut answer: Answer = self.json(&target).await?;
-        let take = |key: &String| {
-            let item = answer.data.remove(key)?;
-            item.ok.then(|| item.values.unwrap_or_default())
+        let answer: Answer = self.json(&target).await?;
+        // A key may be asked for twice, and stands in the answer once.
+        let look = |key: &String| {
+            let item = answer.data.get(key)?;
+            item.ok.then(|| item.values.clone().unwrap_or_default())
         };
-        Ok(keys.iter().map(take).collect())
+        Ok(keys.iter().map(look).collect())
     }
 }
 

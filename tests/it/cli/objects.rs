@@ -184,6 +184,17 @@ fn keys_of_others_cannot_break_a_line_and_long_ones_are_cut() {
 }
 
 #[test]
+fn a_key_that_is_named_twice_is_answered_twice() {
+    let store = Store::start();
+    assert_eq!(store.run(&["store", "put", "k", "--value", "x"]).code, 0);
+    assert_eq!(store.run(&["store", "exists", "k", "k"]).succeeds(), "yes\tk\nyes\tk\n");
+    let stat = store.run(&["store", "stat", "--json", "k", "no", "k"]);
+    let document: Value = serde_json::from_str(&stat.stdout).expect("JSON");
+    let bytes: Vec<&Value> = (0..3).map(|i| &document["objects"][i]["bytes"]).collect();
+    assert_eq!((stat.code, bytes), (1, vec![&Value::from(1), &Value::Null, &Value::from(1)]));
+}
+
+#[test]
 fn an_empty_key_is_2_before_anybody_is_asked() {
     for args in [&["put", "", "--value", "x"][..], &["get", ""], &["exists", ""], &["stat", "a", ""], &["rm", ""]] {
         let run = mcctl(&[&["store"], args, &["--master=127.0.0.1:1"]].concat());
