@@ -47,6 +47,8 @@ pub struct NodePlan {
     pub announce_host: Option<String>,
     /// How long to wait for a metadata service and for a master that are not there yet.
     pub max_wait: Duration,
+    /// What of that is over already, spent on names.
+    pub waited: Duration,
 }
 
 /// `text`, which `origin` gave, as the place where segments are found.
@@ -196,7 +198,8 @@ pub(crate) fn config(plan: &NodePlan) -> (NodeConfig, Vec<String>) {
     let name_ports = name_ports(&env, &mut warnings);
     let mut client = ClientConfig::new(plan.master.clone());
     // Nobody is waited for longer than the operator said.
-    let connect = client.timeouts.connect.min(plan.max_wait).max(CONNECT_MIN);
+    let max_wait = plan.max_wait.saturating_sub(plan.waited);
+    let connect = client.timeouts.connect.min(max_wait).max(CONNECT_MIN);
     client.timeouts = Timeouts { connect, ..client.timeouts };
     let config = NodeConfig {
         local_hostname: plan.local_hostname.clone(),
@@ -215,7 +218,7 @@ pub(crate) fn config(plan: &NodePlan) -> (NodeConfig, Vec<String>) {
             },
         },
         client,
-        max_wait: plan.max_wait,
+        max_wait,
     };
     (config, warnings)
 }
@@ -523,7 +526,17 @@ mod tests {
             local_buffer_origin: "--local-buffer-size".to_owned(),
             announce_host: None,
             max_wait: Duration::ZERO,
+            waited: Duration::ZERO,
         }
+    }
+
+    #[test]
+    fn the_time_that_names_took_is_not_waited_again() {
+        let left = |waited| {
+            let seconds = Duration::from_secs;
+            config(&NodePlan { max_wait: seconds(10), waited: seconds(waited), ..plan(0, 0) }).0.max_wait
+        };
+        assert_eq!([left(0), left(3), left(11)].map(|left| left.as_secs()), [10, 7, 0]);
     }
 
     #[test]

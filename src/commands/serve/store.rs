@@ -97,10 +97,7 @@ async fn plan_in_time(settings: Settings) -> Result<(NodePlan, Listen), Failure>
                 return Err(failure.next(format!("{next}, or wait longer with --max-wait-time")));
             }
             Err(failure) => return Err(failure),
-            Ok((plan, rest)) if told => {
-                return Ok((NodePlan { max_wait: max_wait.saturating_sub(waited), ..plan }, rest));
-            }
-            Ok(planned) => return Ok(planned),
+            Ok((plan, rest)) => return Ok((NodePlan { waited, ..plan }, rest)),
         }
     }
 }
@@ -168,6 +165,7 @@ fn plan(
         local_buffer_origin: settings.describe("local_buffer_size"),
         announce_host: None,
         max_wait: max_wait(settings),
+        waited: Duration::ZERO,
     };
     Ok((plan, rest))
 }
@@ -311,6 +309,15 @@ mod tests {
         assert_eq!(name(&["--master=127.0.0.1:50051"]), Ok("localhost".to_owned()));
         assert_eq!(name(&["--master=10.0.0.1:50051"]), Ok("10.0.0.7".to_owned()));
         assert_eq!(name(&["--master=10.0.0.1:50051", "--local-hostname=node-7"]), Ok("node-7".to_owned()));
+    }
+
+    #[test]
+    fn what_resolving_takes_is_kept_even_if_nobody_was_told_to_wait() {
+        let (settings, _) = settle(&["--master=127.0.0.1:50051", "--max-wait-time=7"], &[]).expect("well formed");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let (plan, _) = runtime.block_on(plan_in_time(settings)).expect("an address");
+        assert_eq!(plan.max_wait, Duration::from_secs(7));
+        assert!(plan.waited > Duration::ZERO, "a thread was started and waited for");
     }
 
     #[test]

@@ -68,6 +68,7 @@ impl LinkArgs {
             local_buffer_origin: String::new(),
             announce_host: None,
             max_wait: Duration::ZERO,
+            waited: Duration::ZERO,
         };
         let (mut config, warnings) = node::config(&plan);
         for warning in warnings {

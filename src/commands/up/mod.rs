@@ -238,6 +238,7 @@ impl Store {
             local_buffer_origin: "no local buffer".to_owned(),
             announce_host: Some(host),
             max_wait: MASTER_WAIT,
+            waited: Duration::ZERO,
         };
         // A signal ends the metadata service too, and with it the node's records.
         match RunningNode::start(&node_plan, &rest, std::future::pending()).await {
