@@ -1,29 +1,28 @@
-//! Where `store get` puts bytes: stdout, a device or pipe, or a file, which is whole or as it was before.
+//! Where `store get` puts bytes: stdout, a device or pipe, or a file. Nothing is opened or changed here.
 
-use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::unistd::{AccessFlags, access};
 
 use crate::commands::error::Failure;
-use crate::commands::output;
-
-/// Bytes that are written before the next look whether to stop.
-const STEP_BYTES: usize = 8 << 20;
-/// What a plain create asks for; the process's mask takes its part away.
-const NEW_FILE_MODE: u32 = 0o666;
 
 /// A place for the bytes of one object.
 #[derive(Debug)]
 pub(super) enum Destination {
     /// Standard output.
     Stdout,
-    /// What is no regular file, and is written to as it is: a device, a pipe, a link to nothing.
+    /// What is written to as it is: a device, a pipe, an open descriptor, a link to nothing.
     Stream(PathBuf),
-    /// A regular file, there or not.
+    /// A regular file in a folder that takes no new one.
+    InPlace {
+        /// Its path, without links.
+        path: PathBuf,
+        /// The folder that it is in.
+        folder: PathBuf,
+    },
+    /// A regular file, there or not, which is whole or as it was before.
     File {
         /// Its path, without links.
         path: PathBuf,
@@ -43,15 +42,18 @@ impl Destination {
         let Some(path) = path.filter(|path| path.as_os_str() != "-" && *path != Path::new("/dev/stdout")) else {
             return Ok(Destination::Stdout);
         };
+        Destination::find_for(path, |path, flags| Ok(access(path, flags)?))
+    }
+
+    /// What `path` means for a user who `may` do this and that.
+    fn find_for(path: &Path, may: impl Fn(&Path, AccessFlags) -> io::Result<()>) -> Result<Destination, Failure> {
         let is_folder =
             || usage(path, "it is a directory", format!("name a file in it: --output {}", path.join("NAME").display()));
         let old = match fs::metadata(path) {
             Ok(found) if found.is_dir() => return Err(is_folder()),
-            Ok(found) if !found.is_file() || path.starts_with("/dev") || path.starts_with("/proc") => {
-                return Ok(Destination::Stream(path.to_owned()));
-            }
+            Ok(found) if !found.is_file() || is_descriptor(path) => return Ok(Destination::Stream(path.to_owned())),
             Ok(found) => Some(found),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !is_descriptor(path) => None,
             Err(error) => return Err(usage(path, error.to_string(), "give --output another FILE".to_owned())),
         };
         if old.is_none() && path.is_symlink() {
@@ -78,73 +80,34 @@ impl Destination {
             }
         }
         if old.is_some() {
-            access(&real, AccessFlags::W_OK).map_err(|error| refused(path, "write to it", &error.into()))?;
+            may(&real, AccessFlags::W_OK).map_err(|error| refused(path, "write to it", &error))?;
         }
-        access(&folder, AccessFlags::W_OK | AccessFlags::X_OK)
-            .map_err(|error| refused(path, &format!("make a file in {}", folder.display()), &error.into()))?;
+        match may(&folder, AccessFlags::W_OK | AccessFlags::X_OK) {
+            Ok(()) => {}
+            Err(_) if old.is_some() => return Ok(Destination::InPlace { path: real, folder }),
+            Err(error) => return Err(refused(path, &format!("make a file in {}", folder.display()), &error)),
+        }
         Ok(Destination::File { path: real, folder, old })
     }
 
-    /// Write `bytes`, unless `stop` becomes true.
-    ///
-    /// # Errors
-    /// The system refuses; a file is as it was before then.
-    pub(super) fn write(&self, bytes: &[u8], stop: &AtomicBool) -> Result<(), Failure> {
-        match self {
-            Destination::Stdout => output::data(bytes),
-            Destination::Stream(path) => OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .open(path)
-                .and_then(|mut stream| put(&mut stream, bytes, stop))
-                .map_err(|error| {
-                    Failure::host(format!("cannot write {}", path.display()))
-                        .tried("write to it as it is, since it is no regular file")
-                        .found(error.to_string())
-                        .next("give --output another FILE")
-                }),
-            Destination::File { path, folder, old } => {
-                replace(path, folder, old.as_ref(), bytes, stop).map_err(|error| {
-                    let kept = if old.is_some() { "; the old file is as it was" } else { "" };
-                    Failure::host(format!("cannot write {}", path.display()))
-                        .tried(format!("write {} bytes beside it in {}, then rename", bytes.len(), folder.display()))
-                        .found(error.to_string())
-                        .next(format!("make room there, or give --output another FILE{kept}"))
-                })
-            }
-        }
+    /// What the user has to know before the bytes are written.
+    pub(super) fn note(&self) -> Option<String> {
+        let Destination::InPlace { path, folder } = self else { return None };
+        Some(format!(
+            "note: no file can be made in {}: {} is written in place, and is neither the old nor the new one if that fails",
+            folder.display(),
+            path.display()
+        ))
     }
 }
 
-/// A file beside `path` gets the bytes, and its name when it has them all.
-fn replace(path: &Path, folder: &Path, old: Option<&fs::Metadata>, bytes: &[u8], stop: &AtomicBool) -> io::Result<()> {
-    let mut builder = tempfile::Builder::new();
-    let mut beside =
-        builder.prefix(".mcctl-").permissions(Permissions::from_mode(NEW_FILE_MODE)).tempfile_in(folder)?;
-    put(beside.as_file_mut(), bytes, stop)?;
-    if let Some(old) = old {
-        let new = beside.as_file().metadata()?;
-        if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
-            // Who may not give files away keeps this one.
-            let _ = fchown(beside.as_file(), Some(old.uid()), Some(old.gid()));
-        }
-        beside.as_file().set_permissions(Permissions::from_mode(old.mode() & 0o7777))?;
-    }
-    // Some file systems say only now that there is no room.
-    beside.as_file().sync_all()?;
-    beside.persist(path)?;
-    Ok(())
-}
-
-fn put(file: &mut File, bytes: &[u8], stop: &AtomicBool) -> io::Result<()> {
-    for step in bytes.chunks(STEP_BYTES) {
-        if stop.load(Ordering::Relaxed) {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-        file.write_all(step)?;
-    }
-    Ok(())
+/// Is `path` the name of a descriptor that is open? A regular file behind it is to be written to, and not to be replaced.
+fn is_descriptor(path: &Path) -> bool {
+    let folder = path.parent().unwrap_or(path);
+    path == Path::new("/dev/stdout")
+        || path == Path::new("/dev/stderr")
+        || folder == Path::new("/dev/fd")
+        || (folder.starts_with("/proc") && folder.ends_with("fd"))
 }
 
 fn usage(path: &Path, found: impl Into<String>, next: String) -> Failure {
@@ -164,34 +127,8 @@ mod tests {
     use super::*;
     use crate::commands::error::Exit;
 
-    fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-        Destination::find(Some(path))?.write(bytes, &AtomicBool::new(false))
-    }
-
-    #[test]
-    fn a_file_that_is_replaced_keeps_its_mode_and_a_link_keeps_pointing() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
-        fs::write(&file, "old").expect("written");
-        fs::set_permissions(&file, Permissions::from_mode(0o640)).expect("ours");
-        std::os::unix::fs::symlink("file", &link).expect("a link");
-        write(&link, b"new").expect("room");
-        assert_eq!(fs::read(&file).expect("there"), b"new");
-        assert_eq!(fs::metadata(&file).expect("there").mode() & 0o7777, 0o640);
-        assert!(link.is_symlink());
-        assert_eq!(fs::read_dir(dir.path()).expect("a folder").count(), 2, "nothing else is left");
-    }
-
-    #[test]
-    fn a_write_that_is_stopped_leaves_the_old_file() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let file = dir.path().join("file");
-        fs::write(&file, "old").expect("written");
-        let found = Destination::find(Some(&file)).expect("writable");
-        let failure = found.write(b"new", &AtomicBool::new(true)).expect_err("stopped");
-        assert!(failure.next.is_some_and(|next| next.ends_with("the old file is as it was")));
-        assert_eq!(fs::read(&file).expect("there"), b"old");
-        assert_eq!(fs::read_dir(dir.path()).expect("a folder").count(), 1);
+    fn find(path: &str) -> Result<Destination, Failure> {
+        Destination::find(Some(Path::new(path)))
     }
 
     #[test]
@@ -201,16 +138,49 @@ mod tests {
         assert_eq!(refused(dir.path()).found.as_deref(), Some("it is a directory"));
         assert_eq!(refused(&dir.path().join("x/")).found.as_deref(), Some("it is a directory"));
         assert_eq!(refused(&dir.path().join("none/x")).exit, Exit::Usage);
+        assert_eq!(refused(Path::new("/dev/fd/987654")).exit, Exit::Usage);
         fs::write(dir.path().join("file"), "").expect("written");
         assert_eq!(refused(&dir.path().join("file/x")).exit, Exit::Usage);
     }
 
     #[test]
-    fn what_is_no_regular_file_is_written_to_as_it_is() {
-        assert!(matches!(Destination::find(Some(Path::new("/dev/null"))), Ok(Destination::Stream(_))));
-        assert!(matches!(Destination::find(Some(Path::new("/dev/stdout"))), Ok(Destination::Stdout)));
+    fn what_is_no_regular_file_is_a_stream_and_so_is_a_descriptor() {
+        assert!(matches!(find("/dev/null"), Ok(Destination::Stream(_))));
+        assert!(matches!(find("/dev/stdout"), Ok(Destination::Stdout)));
         assert!(matches!(Destination::find(None), Ok(Destination::Stdout)));
-        write(Path::new("/dev/null"), b"x").expect("it takes everything");
-        assert_eq!(write(Path::new("/dev/full"), b"x").expect_err("it takes nothing").exit, Exit::Host);
+        let open = tempfile::tempfile().expect("a file");
+        for folder in ["/dev/fd", "/proc/self/fd", "/proc/thread-self/fd"] {
+            // The last is of the thread that opens it, which shares its descriptors with ours.
+            let path = format!("{folder}/{}", std::os::fd::AsRawFd::as_raw_fd(&open));
+            assert!(matches!(find(&path), Ok(Destination::Stream(_))), "{path}");
+        }
+        let names =
+            ["/dev/stderr", "/proc/7/fd/1", "/dev/shm/fd/1", "/proc/7/fdinfo", "/dev/fd", "/dev/shm/model", "/"];
+        assert_eq!(names.map(|path| is_descriptor(Path::new(path))), [true, true, false, false, false, false, false]);
+    }
+
+    #[test]
+    fn a_regular_file_in_shared_memory_is_replaced_like_any_other() {
+        // Not every host has it.
+        let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return };
+        let file = dir.path().join("model");
+        assert!(matches!(Destination::find(Some(&file)), Ok(Destination::File { old: None, .. })));
+        fs::write(&file, "old").expect("written");
+        assert!(matches!(Destination::find(Some(&file)), Ok(Destination::File { old: Some(_), .. })));
+    }
+
+    #[test]
+    fn a_file_in_a_folder_that_takes_no_new_one_is_written_in_place_and_a_new_one_is_refused() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("file");
+        let closed =
+            |path: &Path, _| if path.ends_with("file") { Ok(()) } else { Err(io::Error::from_raw_os_error(13)) };
+        assert_eq!(Destination::find_for(&file, closed).expect_err("no file there").exit, Exit::Host);
+        fs::write(&file, "old").expect("written");
+        let found = Destination::find_for(&file, closed).expect("a file of ours");
+        assert!(matches!(&found, Destination::InPlace { path, .. } if path.ends_with("file")), "{found:?}");
+        assert!(found.note().is_some_and(|note| note.contains("is written in place")));
+        let foreign = |_: &Path, _| Err(io::Error::from_raw_os_error(13));
+        assert_eq!(Destination::find_for(&file, foreign).expect_err("not ours").exit, Exit::Host);
     }
 }

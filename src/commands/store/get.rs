@@ -3,17 +3,18 @@
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
-use crate::commands::runtime::{self, Signals};
+use crate::commands::runtime::{STOP_MAX, Signals};
 use crate::commands::store::destination::Destination;
 use crate::commands::store::key;
 use crate::commands::store::link::{LinkArgs, stopped};
+use crate::commands::store::writing::Writing;
 use crate::engine::base::text::Quoted;
 use crate::engine::base::{ByteSize, ObjectKey};
-use crate::engine::env::RealEnv;
+use crate::engine::env::{RealEnv, deadline};
 use crate::engine::store::StoreClient;
 
 /// What to read, and where to.
@@ -22,7 +23,8 @@ pub struct Args {
     /// Key of the object
     #[arg(value_parser = key::parse)]
     key: String,
-    /// File for its bytes, which is written whole or left as it was; '-' or nothing for stdout
+    /// File for its bytes, which is written whole or left as it was (or in place, if its directory takes no new file); '-' or
+    /// nothing for stdout
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -44,7 +46,10 @@ impl Args {
             return Err(Failure::usage(format!("{} is no text, and would spoil this terminal", Quoted(&self.key)))
                 .next("give --output FILE, or pipe it"));
         }
-        write(destination, bytes, signals).await?;
+        if let Some(note) = destination.note() {
+            output::say(note);
+        }
+        write(Writing::new(destination, bytes), signals).await?;
         if let Some(path) = self.output.filter(|_| !to_stdout) {
             output::say(format!("wrote {size} to {}", path.display()));
         }
@@ -52,17 +57,31 @@ impl Args {
     }
 }
 
-/// Write, which may wait for a reader or a disk for as long as it likes, unless a signal comes.
-async fn write(destination: Destination, bytes: Vec<u8>, mut signals: Signals) -> Result<(), Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&stop);
-    let mut writing = tokio::task::spawn_blocking(move || destination.write(&bytes, &told));
-    tokio::select! {
-        done = &mut writing => done.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())),
-        signal = signals.next() => {
-            stop.store(true, Ordering::Relaxed);
-            runtime::stop_in_time("the write", writing).await;
-            Err(stopped(signal, "write the object"))
+/// What it may take to remove a file that a disk has not taken in yet.
+const REMOVE_MAX: Duration = Duration::from_secs(1);
+
+/// Write, which may wait for a reader or a disk for as long as it likes, unless a signal comes. A write that was done when the
+/// signal came is done.
+async fn write(writing: Writing, mut signals: Signals) -> Result<(), Failure> {
+    let writing = Arc::new(writing);
+    let mut running = {
+        let writing = Arc::clone(&writing);
+        tokio::task::spawn_blocking(move || writing.run())
+    };
+    let signal = tokio::select! {
+        done = &mut running => return done.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())),
+        signal = signals.next() => signal,
+    };
+    writing.stop();
+    match deadline(&RealEnv::new(), STOP_MAX, running).await {
+        Ok(Ok(Ok(()))) => return Ok(()),
+        Ok(Ok(Err(_))) => {}
+        Ok(Err(panic)) => std::panic::resume_unwind(panic.into_panic()),
+        Err(_) => {
+            let writing = Arc::clone(&writing);
+            // What keeps the write from its end may keep this from its end, too.
+            let _ = deadline(&RealEnv::new(), REMOVE_MAX, tokio::task::spawn_blocking(move || writing.give_up())).await;
         }
     }
+    Err(stopped(signal, "write the object").found(writing.left()))
 }

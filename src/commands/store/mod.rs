@@ -10,6 +10,7 @@ mod ls;
 mod put;
 mod rm;
 mod stat;
+mod writing;
 
 use clap::Subcommand;
 

@@ -1,6 +1,7 @@
 //! `mcctl store get --output`: the file is whole, or as it was.
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -113,4 +114,23 @@ fn a_pipe_is_written_to_as_it_is_and_a_signal_ends_the_wait_for_its_reader() {
     kill(pid, Signal::SIGTERM).expect("it runs");
     wait_until("it ends", PATIENCE, || alone.try_wait().expect("our child").is_some());
     assert_eq!(alone.wait().expect("it ended").code(), Some(1));
+}
+
+#[test]
+fn a_write_that_a_signal_could_not_stop_is_told_as_done() {
+    let store = Store::start();
+    // More than a pipe holds.
+    let text = "x".repeat(100_000);
+    assert_eq!(store.run(&["store", "put", "k", "--value", &text]).code, 0);
+    let mut get = store.command(&["store", "get", "k"]);
+    let mut get = get.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut stdout = get.stdout.take().expect("piped");
+    let mut first = [0];
+    stdout.read_exact(&mut first).expect("it writes");
+    let pid = Pid::from_raw(i32::try_from(get.id()).expect("a pid"));
+    kill(pid, Signal::SIGTERM).expect("it runs");
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).expect("text");
+    let run = finish(get.wait_with_output().expect("it ends"));
+    assert_eq!((rest.len(), run.code, &*run.stderr), (99_999, 0, ""));
 }
