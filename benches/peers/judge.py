@@ -75,10 +75,12 @@ for op, block, batch, threads in sorted({(d["op"], d["block"], d["batch"], d["th
     k = dict(kind="te", op=op, block=block, batch=batch, threads=threads)
     what = f"{op} {block} B, batch {batch}, {threads} threads"
     limit = 0.45 if block <= 4096 else 0.7 if block <= 65536 else 1.0
-    target(f"{what}: CPU of both ends, share of the real one", ratio("both", "name", **k), limit)
+    bare = dict(kind="limit", what="rr" if op == "read" else "wr", depth=1, block=block)
+    real = one("both", **k, name="real")
+    floor = one("cpu_s_per_gb", **bare) if batch == 1 and threads == 1 else None
+    target(f"{what}: CPU of both ends, share of the real one", ratio("both", "name", **k), limit, floor=floor / real if floor and real else None)
     if block >= 1 << 20 and batch == 1 and threads == 1:
-        bare = one("gb_s", kind="limit", what="rr" if op == "read" else "wr", depth=1, block=block)
-        ours = one("gb_s", **k, name="ours")
+        bare, ours = one("gb_s", **bare), one("gb_s", **k, name="ours")
         if bare and ours:
             target(f"{what}: GB/s, share of the bare loop", ours / bare, 0.95, most=False)
 print(peer.table(rows, ["target", "found", "wanted", "floor", "verdict"]))
