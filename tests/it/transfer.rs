@@ -1,13 +1,15 @@
 //! The transfer engine against itself: bytes, refusals, and peers that hang, die and come back.
 
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use mcctl::engine::base::HostPort;
 use mcctl::engine::env::RealEnv;
-use mcctl::engine::http::Running;
+use mcctl::engine::http::{self, Handler, Limits, Method, Request, Response, Running, StatusCode, answer, decode};
 use mcctl::engine::metadata::{KeySpace, MetadataClient, MetadataService, MetadataUri};
 use mcctl::engine::sys::Memory;
 use mcctl::engine::transfer::config::Framing;
@@ -717,7 +719,7 @@ async fn an_engine_that_learns_only_at_its_end_that_its_name_was_taken_leaves_th
     for key in [ram, rpc] {
         assert!(client.remove(key).await.unwrap());
     }
-    // nobody's name: nothing is found under it, and nothing is written
+    // nobody's name, and perhaps about to be somebody's: nothing is written
     paused.deregister(early).await.unwrap();
     assert_eq!((cluster.record(ram).await, cluster.record(rpc).await), (None, None));
     let owner = start(cluster.config("node")).await;
@@ -734,6 +736,108 @@ async fn an_engine_that_learns_only_at_its_end_that_its_name_was_taken_leaves_th
     assert!(client.remove(rpc).await.unwrap());
     paused.shutdown().await.unwrap();
     assert_eq!((cluster.record(ram).await, cluster.record(rpc).await), (records.0, None));
+}
+
+#[tokio::test]
+async fn what_a_document_under_a_lost_name_still_announces_is_refused_until_it_is_written_again() {
+    let cluster = Cluster::start().await;
+    let theirs = start(cluster.config("node")).await;
+    let (gone, stays) = (memory(1000, 0), memory(2000, 1));
+    let lent = theirs.register(&gone, Access::Remote).await.unwrap();
+    theirs.register(&stays, Access::Remote).await.unwrap();
+    let client = MetadataClient::http(&cluster.url()).unwrap();
+    assert!(client.remove("mooncake/rpc_meta/node").await.unwrap());
+    let document = cluster.record("mooncake/ram/node").await.unwrap();
+    theirs.deregister(lent).await.unwrap();
+    assert_eq!(cluster.record("mooncake/ram/node").await.unwrap(), document);
+    let ours = start(cluster.config("client")).await;
+    let buffer = memory(10, 2);
+    let read = |of: &Arc<Memory>| vec![op(OpKind::Read, &buffer, 0, 10, of.address())];
+    let refused = ours.transfer("node", read(&gone), LIMIT).await;
+    assert!(is_rejected(&refused), "{refused:?}");
+    ours.transfer("node", read(&stays), LIMIT).await.unwrap();
+    theirs.republish().await.unwrap();
+    assert!(!cluster.record("mooncake/ram/node").await.unwrap().contains("\"length\":1000"));
+}
+
+type Records = HashMap<String, Bytes>;
+/// What happens when a record is asked for, before it is answered, and the answer if it is not the usual one.
+type Rig = Box<dyn FnMut(&Method, &str, &mut Records) -> Option<StatusCode> + Send>;
+
+/// A metadata service with somebody else's fingers in it.
+#[derive(Clone)]
+struct Rigged(Arc<Mutex<(Records, Rig)>>);
+
+impl Rigged {
+    /// It, and an engine called `node` that uses it.
+    async fn with_an_engine() -> (Rigged, Running, TransferEngine) {
+        let rigged = Rigged(Arc::new(Mutex::new((Records::new(), Box::new(|_, _, _| None)))));
+        let at = HostPort::new("127.0.0.1", 0);
+        let running = http::start(RealEnv::new(), &at, Limits::SMALL, Arc::new(rigged.clone())).await.unwrap();
+        let config = TransferConfig {
+            metadata: MetadataUri::Http(format!("http://{}/metadata", running.at())),
+            announce_host: Some("127.0.0.1".into()),
+            ..config("node")
+        };
+        (rigged, running, start(config).await)
+    }
+
+    fn rig(&self, rig: impl FnMut(&Method, &str, &mut Records) -> Option<StatusCode> + Send + 'static) {
+        self.0.lock().unwrap().1 = Box::new(rig);
+    }
+
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.0.lock().unwrap().0.keys().cloned().collect();
+        names.sort();
+        names
+    }
+}
+
+impl Handler for Rigged {
+    async fn handle(&self, request: Request) -> Response {
+        let key = String::from_utf8(decode(request.param("key").unwrap()).into_owned()).unwrap();
+        let (records, rig) = &mut *self.0.lock().unwrap();
+        if let Some(status) = rig(&request.method, &key, records) {
+            return answer(status, "", "");
+        }
+        let found = match request.method {
+            Method::PUT => {
+                records.insert(key, request.body);
+                Some(Bytes::new())
+            }
+            Method::DELETE => records.remove(&key).map(|_| Bytes::new()),
+            _ => records.get(&key).cloned(),
+        };
+        found.map_or_else(|| answer(StatusCode::NOT_FOUND, "", ""), |body| answer(StatusCode::OK, "", body))
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_is_claimed_while_a_process_without_it_withdraws_is_left_alone() {
+    let (ram, rpc) = ("mooncake/ram/node", "mooncake/rpc_meta/node");
+    let (rigged, _running, engine) = Rigged::with_an_engine().await;
+    rigged.0.lock().unwrap().0.remove(rpc);
+    // between the look at the name and the look at the document
+    rigged.rig(move |method, key, records| {
+        if (method, key) == (&Method::GET, ram) {
+            records.insert(rpc.to_owned(), "{\"ip_or_host_name\":\"127.0.0.1\",\"rpc_port\":1}".into());
+        }
+        None
+    });
+    engine.shutdown().await.unwrap();
+    assert_eq!(rigged.names(), [rpc]);
+}
+
+#[tokio::test]
+async fn a_name_whose_document_cannot_be_removed_is_kept_and_the_failure_told() {
+    let (ram, rpc) = ("mooncake/ram/node", "mooncake/rpc_meta/node");
+    let (rigged, _running, engine) = Rigged::with_an_engine().await;
+    rigged.rig(move |method, key, _| {
+        ((method, key) == (&Method::DELETE, ram)).then_some(StatusCode::INTERNAL_SERVER_ERROR)
+    });
+    let error = engine.shutdown().await.unwrap_err();
+    assert!(matches!(error, TransferError::Metadata(_)), "{error}");
+    assert_eq!(rigged.names(), [ram, rpc]);
 }
 
 #[tokio::test]

@@ -29,10 +29,13 @@ pub(super) trait Directory: Send + Sync {
     /// Write our segment document, and claim the name before that where it is not ours (any more); refuses when a live engine has
     /// it.
     fn publish(&self) -> BoxFuture<'static, Result<(), TransferError>>;
-    /// Write our segment document if the name is ours: there is less to be found under it. Refuses when it is somebody else's;
-    /// where the service has lost the name, nothing is found anyhow, and nothing is written.
+    /// Write our segment document if the name is ours: there is less to be found under it. Refuses when it is somebody else's.
+    /// Where the service has lost the name, nothing is written, since somebody may be taking it at this moment and a document of ours
+    /// would stand in place of theirs. One that is left there from before goes on announcing what is gone, to peers that need no
+    /// name record to reach us; all they get of it are refusals. `publish` puts that right.
     fn update(&self) -> BoxFuture<'static, Result<(), TransferError>>;
-    /// Remove our records; what stands under our name is left alone when somebody else has it now.
+    /// Remove our records; what stands under our name is left alone when somebody else has it now. The name goes only when it is
+    /// ours, and only after the document: whoever finds a document under a free name may take it over as it is.
     fn withdraw(&self) -> BoxFuture<'static, Result<(), TransferError>>;
     /// Send `message` to the engine of `segment`; was it taken?
     fn notify(&self, segment: &str, message: NotifyMessage) -> BoxFuture<'static, Result<bool, TransferError>>;
@@ -241,13 +244,18 @@ impl<E: Env> Shared<E> {
     async fn withdraw(&self) -> Result<(), TransferError> {
         let Some((client, keys)) = &self.service else { return Ok(()) };
         let _writing = self.writing.lock().await;
-        if self.owner().await?.is_some_and(|owner| owner != self.rpc_meta()) {
+        let owner = self.owner().await?;
+        let is_ours = owner == Some(self.rpc_meta());
+        if owner.is_some() && !is_ours {
             return Ok(());
         }
         // The name last: as long as it is ours, nobody else writes a document under it.
-        let ram = self.withdraw_document(client, &keys.ram_key(&self.own.name)).await;
-        client.remove(&keys.rpc_meta_key(&self.own.name)).await?;
-        ram
+        self.withdraw_document(client, &keys.ram_key(&self.own.name)).await?;
+        // A name that was nobody's may have become somebody's since we looked.
+        if is_ours {
+            client.remove(&keys.rpc_meta_key(&self.own.name)).await?;
+        }
+        Ok(())
     }
 
     /// Remove our document, unless it is another engine's: nobody's name may have become somebody's since we looked.
