@@ -228,7 +228,8 @@ impl TransferEngine {
     }
 
     /// Undo a registration: no request of a peer that comes after this reaches the memory. One that is under way may still be, and
-    /// keeps the memory alive as long.
+    /// keeps the memory alive as long. (Where the metadata service has lost our name but not our document, that still announces the
+    /// memory until [`republish`](TransferEngine::republish).)
     ///
     /// # Errors
     /// The metadata service does not take the new document, or another engine has our name by now and its document is left alone;
@@ -320,7 +321,8 @@ impl TransferEngine {
         }
     }
 
-    /// What was moved to and from each segment that is remembered. (One that was not used for five minutes may be forgotten.)
+    /// What was moved to and from each segment that is remembered. (One that was not used for five minutes is forgotten when another
+    /// is used.)
     pub fn peers(&self) -> Vec<PeerCounters> {
         let remotes = self.inner.remotes.read().unwrap_or_else(PoisonError::into_inner);
         remotes.iter().map(|remote| remote.counters()).collect()

@@ -3,6 +3,9 @@
 //! A remembered segment costs its descriptor, a breaker and up to four open lanes at either end. So those that nobody has used for a
 //! while are dropped, and those that were not used for longest give way when the table is full. One that is in use (somebody else
 //! holds it) is never dropped.
+//!
+//! Nothing happens by time alone: the table is looked through when a segment is asked for and the last look was a minute ago. An
+//! engine that asks for nothing more keeps what it has, lanes included; it cannot become more meanwhile.
 
 use std::collections::HashMap;
 use std::sync::Arc;
