@@ -9,7 +9,7 @@
 //! A name that changes hands loses its old segment descriptor with it: an engine that starts appends its buffers to the
 //! descriptor it finds under its name, and would announce the dead one's memory as its own.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
@@ -24,10 +24,9 @@ pub struct Table {
     records: HashMap<Box<[u8]>, Record, foldhash::fast::FixedState>,
     /// Sum of keys and values.
     bytes: usize,
-    /// `rpc_meta` keys whose owner is known to be gone. Each is a key of `records`.
-    expired: HashSet<Box<[u8]>, foldhash::fast::FixedState>,
-    /// When each `rpc_meta` record that names an endpoint was written ([`Record::written`]), by that endpoint.
-    announced: HashMap<HostPort, BTreeSet<u64>, foldhash::fast::FixedState>,
+    /// When each `rpc_meta` record that names an endpoint was written ([`Record::written`]), by that endpoint. Not counted in `bytes`,
+    /// but no more than [`HOST_BYTES_MAX`] and a few numbers for each record.
+    announced: Announced,
     writes: u64,
     bounds: Bounds,
 }
@@ -49,6 +48,8 @@ struct Record {
     value: Bytes,
     /// Grows with each write of the table.
     written: u64,
+    /// The owner is known to be gone (`rpc_meta` only).
+    expired: bool,
 }
 
 /// What became of a write.
@@ -86,12 +87,14 @@ impl Table {
 
     /// Write `value` under `key`, if the key is free for it.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Put {
-        if let (true, Some(record)) = (rpc_meta_name(key).is_some(), self.records.get(key)) {
+        if rpc_meta_name(key).is_some()
+            && let Some(record) = self.records.get_mut(key)
+        {
             if record.value == value {
-                self.expired.remove(key);
+                record.expired = false;
                 return Put::Unchanged;
             }
-            if !self.expired.contains(key) && !self.endpoint_has_moved_on(record) {
+            if !record.expired && !has_moved_on(&self.announced, record) {
                 return Put::Conflict { owner: endpoint(&record.value), standing: record.value.clone() };
             }
             self.drop_descriptor_of(key);
@@ -113,7 +116,6 @@ impl Table {
 
     /// Remove the record under `key`; was there one?
     pub fn remove(&mut self, key: &[u8]) -> bool {
-        self.expired.remove(key);
         match self.records.remove(key) {
             Some(record) => {
                 self.bytes -= key.len() + record.value.len();
@@ -134,9 +136,8 @@ impl Table {
 
     /// The owner of `name` has expired: its records stay, but the next one that wants the name gets it without a question.
     pub fn owner_expired(&mut self, keys: &KeySpace, name: &str) {
-        let key = keys.rpc_meta_key(name).into_bytes();
-        if self.records.contains_key(key.as_slice()) {
-            self.expired.insert(key.into());
+        if let Some(record) = self.records.get_mut(keys.rpc_meta_key(name).as_bytes()) {
+            record.expired = true;
         }
     }
 
@@ -164,14 +165,13 @@ impl Table {
         self.bytes = bytes;
         self.writes += 1;
         // A copy of its own: what was read from a connection shares that connection's read buffer.
-        let record = Record { value: Bytes::copy_from_slice(value), written: self.writes };
+        let record = Record { value: Bytes::copy_from_slice(value), written: self.writes, expired: false };
         if let Some(endpoint) = announced_by(key, value) {
             self.announced.entry(endpoint).or_default().insert(record.written);
         }
         if let Some(before) = self.records.insert(key.into(), record) {
             self.retract(key, &before);
         }
-        self.expired.remove(key);
         Put::Updated
     }
 
@@ -184,12 +184,6 @@ impl Table {
                 self.announced.remove(&endpoint);
             }
         }
-    }
-
-    /// Has another name announced the same endpoint after `record` was written?
-    fn endpoint_has_moved_on(&self, record: &Record) -> bool {
-        let times = endpoint(&record.value).and_then(|endpoint| self.announced.get(&endpoint));
-        times.and_then(BTreeSet::last).is_some_and(|last| *last > record.written)
     }
 
     /// Remove the segment descriptor that belongs to the `rpc_meta` record `key`.
@@ -209,9 +203,18 @@ fn rpc_meta_name(key: &[u8]) -> Option<(&[u8], &[u8])> {
     starts_a_folder.then(|| (&key[..at], &key[at + FOLDER.len()..]))
 }
 
-/// The endpoint that the record `value` announces under `key`.
+/// When the records that stand were written, by the endpoint that they announce.
+type Announced = HashMap<HostPort, BTreeSet<u64>, foldhash::fast::FixedState>;
+
+/// Has another name announced the same endpoint after `record` was written?
+fn has_moved_on(announced: &Announced, record: &Record) -> bool {
+    let times = endpoint(&record.value).and_then(|endpoint| announced.get(&endpoint));
+    times.and_then(BTreeSet::last).is_some_and(|last| *last > record.written)
+}
+
+/// The endpoint that the record `value` announces under `key`, if it can be one.
 fn announced_by(key: &[u8], value: &[u8]) -> Option<HostPort> {
-    rpc_meta_name(key).and_then(|_| endpoint(value))
+    rpc_meta_name(key).and_then(|_| endpoint(value)).filter(|endpoint| endpoint.host.len() <= HOST_BYTES_MAX)
 }
 
 /// Where an `rpc_meta` record says that the handshake port is.
@@ -223,6 +226,8 @@ fn endpoint(value: &[u8]) -> Option<HostPort> {
 pub const RECORDS_MAX: usize = 200_000;
 /// Longest key.
 pub const KEY_BYTES_MAX: usize = 4 << 10;
+/// Longest host that is remembered as announced: no name that can be resolved is longer, and no address.
+const HOST_BYTES_MAX: usize = 255;
 /// Bytes of all keys and values.
 pub const TABLE_BYTES_MAX: usize = 1 << 30;
 
@@ -325,6 +330,28 @@ mod tests {
         assert_eq!(table.put(RPC, &meta(2)), Put::Updated);
         for key in [RPC, b, c] {
             table.remove(key);
+        }
+        assert!(table.announced.is_empty());
+    }
+
+    #[test]
+    fn what_is_announced_is_remembered_only_where_it_can_be_a_host() {
+        let at = |host_bytes: usize| {
+            let host = "h".repeat(host_bytes);
+            format!("{{\"ip_or_host_name\":\"{host}\",\"rpc_port\":1}}").into_bytes()
+        };
+        let (b, c) = (b"mooncake/rpc_meta/b", b"mooncake/rpc_meta/c");
+        let mut table = Table::default();
+        for key in [RPC, b] {
+            assert_eq!(table.put(key, &at(HOST_BYTES_MAX + 1)), Put::Updated);
+        }
+        assert!(table.announced.is_empty());
+        // so its owner is asked, though another has announced it since
+        assert!(matches!(table.put(RPC, &at(1)), Put::Conflict { owner: Some(_), .. }));
+        assert_eq!(table.put(c, &at(HOST_BYTES_MAX)), Put::Updated);
+        assert_eq!(table.announced.len(), 1);
+        for key in [RPC, b, c] {
+            assert!(table.remove(key));
         }
         assert!(table.announced.is_empty());
     }
