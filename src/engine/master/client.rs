@@ -3,8 +3,8 @@
 //! A client is *ok* once it has said which segments it lends (`ReMountSegment`); until then every ping is answered with "remount",
 //! even right after a successful mount. That is upstream's way, and its clients count on it.
 //!
-//! A client's time runs only while the master's does: a master that was stopped for a minute would otherwise take everybody for dead
-//! whose pings it has not read yet. So deadlines are kept on a clock from which all such time is missing.
+//! A master that was stopped for a minute would take everybody for dead whose pings it has not read yet. So deadlines are kept on a
+//! clock from which such time is missing (`standstill` says how much of it).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(super) struct Client {
 pub(super) struct Clients {
     by_id: HashMap<ClientId, Client, FixedState>,
     deadlines: BTreeSet<(Mono, ClientId)>,
-    /// For how long in all the master stood still.
+    /// How much is missing from the clients' clock in all.
     lost: Duration,
 }
 

@@ -31,6 +31,7 @@ mod put;
 mod read;
 mod remove;
 mod segment;
+mod standstill;
 mod table;
 mod tick;
 

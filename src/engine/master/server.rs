@@ -16,6 +16,7 @@ use crate::engine::master::call::{Call, Hold};
 use crate::engine::master::config::MasterConfig;
 use crate::engine::master::effect::{Departure, Effect, Effects};
 use crate::engine::master::metrics::{Counters, Gauges};
+use crate::engine::master::standstill::{Standstills, Told};
 use crate::engine::master::state::MasterState;
 use crate::engine::master::view::{AdminView, ReplicaView, RunState, SegmentView, ServiceView};
 use crate::engine::rpc::server::{RpcServer, ServerConfig, Service, StartError};
@@ -32,11 +33,6 @@ const STEP_ASIDE: Duration = Duration::from_micros(20);
 const LONG_HOLD: Duration = Duration::from_micros(500);
 /// How old the mark of a thread's processor time may be.
 const MARK_EVERY: Duration = Duration::from_micros(250);
-
-/// When the clockwork looks so much later than it meant to, or not at all, the master stood still.
-const STANDSTILL: Duration = Duration::from_millis(100);
-/// Standstills of this length are worth a line.
-const STANDSTILL_TOLD: Duration = Duration::from_secs(1);
 
 thread_local! {
     /// When the thread's processor time was last looked at, and what it was.
@@ -70,11 +66,9 @@ impl<E: Env> MasterServer<E> {
         }
         let shared = Arc::new(Shared {
             guarded: Mutex::new(Guarded {
+                standstills: Standstills::new(env.now(), config.policy.client_ttl),
                 state: MasterState::new(config.policy),
                 planned: Mono::ZERO,
-                latest: Mono::ZERO,
-                due: env.now(),
-                stood_still: Duration::ZERO,
             }),
             waiting: AtomicUsize::new(0),
             wake: Notify::new(),
@@ -151,23 +145,8 @@ struct Guarded {
     state: MasterState,
     /// When the clockwork will look again by itself.
     planned: Mono,
-    /// The latest time that the state was told.
-    latest: Mono,
-    /// When the clockwork is to look again, by itself or in the next slice.
-    due: Mono,
-    /// Standstills that nobody was told of yet.
-    stood_still: Duration,
-}
-
-impl Guarded {
-    /// Tell the state how long nothing ran. Whoever has the state first after a standstill does it, before the first ping is read:
-    /// those that came meanwhile must find their clients alive.
-    #[cold]
-    fn resume(&mut self, late: Duration, now: Mono) {
-        self.state.resume(late);
-        self.stood_still += late;
-        self.due = now;
-    }
+    /// The state's time, and in which of it nothing ran.
+    standstills: Standstills,
 }
 
 impl<E: Env> Shared<E> {
@@ -183,11 +162,9 @@ impl<E: Env> Shared<E> {
                 (guard, self.env.now())
             }
         };
-        // Who asked earlier may get it later; the state's time never goes back.
-        guard.latest = guard.latest.max(since);
-        let late = since.since(guard.due);
-        if late >= STANDSTILL {
-            guard.resume(late, since);
+        let longer = guard.standstills.look(since);
+        if !longer.is_zero() {
+            guard.state.resume(longer);
         }
         (guard, since)
     }
@@ -202,7 +179,7 @@ impl<E: Env> Shared<E> {
         self.mark_cpu(asked);
         let (result, wake) = {
             let (mut guard, since) = self.lock(asked);
-            let now = guard.latest;
+            let now = guard.standstills.latest();
             let result = work(&mut guard, now, &mut effects);
             let wake = guard.state.urgent().is_some_and(|at| at < guard.planned);
             if wake {
@@ -278,7 +255,7 @@ async fn run_clockwork<E: Env>(shared: Arc<Shared<E>>, mut stopping: watch::Rece
     loop {
         while shared.hold_guarded(|guarded, now, effects| {
             // The next slice, or the look at what comes next, follows at once.
-            guarded.due = now;
+            guarded.standstills.expect(now);
             guarded.state.tick(now, effects)
         }) {
             if shared.waiting.load(Ordering::Relaxed) > 0 {
@@ -290,19 +267,22 @@ async fn run_clockwork<E: Env>(shared: Arc<Shared<E>>, mut stopping: watch::Rece
                 return;
             }
         }
-        let (pause, stood_still) = {
-            let (mut guard, now) = shared.lock(shared.env.now());
+        let (pause, told) = {
+            let (mut guard, _) = shared.lock(shared.env.now());
+            // Not the time that was asked for: it may be from before a standstill that somebody else has seen.
+            let now = guard.standstills.latest();
             let next = guard.state.next_wakeup(now);
             guard.planned = next;
             // A time that has passed although nothing was left to do would spin; the eviction's pause is the shortest there is.
             let pause = next.since(now).max(Duration::from_millis(1));
-            guard.due = now + pause;
-            (pause, std::mem::take(&mut guard.stood_still))
+            guard.standstills.expect(now + pause);
+            (pause, guard.standstills.tell())
         };
-        if stood_still >= STANDSTILL_TOLD {
+        if let Some(Told { stood_still, longer }) = told {
             tracing::warn!(
                 ?stood_still,
-                "the master stood still (stopped, or out of processor time); clients get as much longer"
+                clients_live_longer = ?longer,
+                "the master stood still (stopped, or out of processor time)"
             );
         }
         tokio::select! {

@@ -49,10 +49,10 @@ impl MasterState {
         times.into_iter().flatten().fold(now + sleep, Mono::min)
     }
 
-    /// The master stood still for `gap` until now (its process was stopped, its host moved) and heard nobody meanwhile, though their
-    /// pings may wait to be read: no client's time ran.
-    pub fn resume(&mut self, gap: Duration) {
-        self.clients.postpone(gap);
+    /// The master stood still until now (its process was stopped, its host moved) and heard nobody meanwhile, though their pings may
+    /// wait to be read: all clients live so much `longer`. How much of a standstill that is, is the caller's to say.
+    pub fn resume(&mut self, longer: Duration) {
+        self.clients.postpone(longer);
     }
 
     /// When something is due that a call may have brought about, so that `tick` should not wait for its turn.

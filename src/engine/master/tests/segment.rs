@@ -1,5 +1,6 @@
 use super::*;
 use crate::engine::master::Departure;
+use crate::engine::master::standstill::Standstills;
 use crate::engine::wire::types::{ClientStatus, SegmentStatus};
 
 fn ping(m: &mut Master, client: ClientId) -> ClientStatus {
@@ -310,4 +311,52 @@ fn a_ping_after_a_standstill_counts_from_when_it_was_read() {
     m.pass_ms(10_000);
     assert_eq!(ping(&mut m, A), ClientStatus::NEED_REMOUNT, "ten seconds, and not seventy");
     assert_eq!(m.state.gauges().clients, 0);
+}
+
+/// A master whose clockwork never gets the state before nothing has run for `late`; for how long does it keep a client that is gone?
+fn kept_by_a_master_that_is_always_late(late: Duration) -> Duration {
+    let mut m = Master::of(MIB);
+    assert_eq!(remount(&mut m, A, &[segment(1, "a:1", MIB)]), Ok(()));
+    let (began, pause) = (m.now, Duration::from_millis(1));
+    let mut standstills = Standstills::new(m.now, Duration::from_secs(10));
+    while m.state.gauges().clients > 0 {
+        standstills.expect(m.now + pause);
+        m.now = m.now + pause + late;
+        m.state.resume(standstills.look(m.now));
+        m.settle();
+        assert!(m.now.since(began) < Duration::from_secs(1_000), "for ever");
+    }
+    m.now.since(began)
+}
+
+#[test]
+fn a_client_that_is_gone_is_found_out_by_a_master_that_is_late_for_ever() {
+    let seconds = Duration::from_secs;
+    for late in [99, 100, 150, 1_000, 2_249].map(Duration::from_millis) {
+        let kept = kept_by_a_master_that_is_always_late(late);
+        assert!((seconds(10)..=seconds(10) + late).contains(&kept), "{late:?}: {kept:?}");
+    }
+    for late in [3_000, 4_000, 4_500].map(Duration::from_millis) {
+        let kept = kept_by_a_master_that_is_always_late(late);
+        assert!((seconds(10)..=seconds(20) + late).contains(&kept), "{late:?}: {kept:?}");
+    }
+    // there it is five looks
+    let kept = kept_by_a_master_that_is_always_late(seconds(60));
+    assert!((seconds(300)..seconds(301)).contains(&kept), "{kept:?}");
+}
+
+#[test]
+fn a_client_that_pings_between_standstills_lives() {
+    let mut m = Master::of(MIB);
+    assert_eq!(remount(&mut m, A, &[segment(1, "a:1", MIB)]), Ok(()));
+    let mut standstills = Standstills::new(m.now, Duration::from_secs(10));
+    for _ in 0..100 {
+        m.pass_ms(999);
+        standstills.look(m.now);
+        standstills.expect(m.now);
+        m.now = m.now + Duration::from_secs(60);
+        m.state.resume(standstills.look(m.now));
+        m.settle();
+        assert_eq!(ping(&mut m, A), ClientStatus::OK);
+    }
 }
