@@ -20,6 +20,13 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
+/// Does the process `pid` handle `signal`?
+fn catches(pid: Pid, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("every kernel tells").trim();
+    u64::from_str_radix(mask, 16).expect("a mask") >> (signal as i32 - 1) & 1 == 1
+}
+
 /// The program on `store`, run by a shell after `before`.
 fn after(before: &str, store: &Store, args: &[&str]) -> Command {
     let mut shell = Command::new("sh");
@@ -104,6 +111,10 @@ fn a_pipe_is_written_to_as_it_is_and_a_signal_ends_the_wait_for_its_reader() {
     let channel = format!("/proc/{pid}/task");
     // It waits for a reader: one of its threads is in the open of the pipe.
     wait_until("it opens the pipe", PATIENCE, || {
+        // Before it takes the signal over, the signal ends it without a word.
+        if !catches(pid, Signal::SIGTERM) {
+            return false;
+        }
         let tasks = names(Path::new(&channel));
         tasks.iter().any(|task| {
             let at = fs::read_to_string(format!("{channel}/{task}/wchan")).unwrap_or_default();
