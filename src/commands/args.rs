@@ -26,6 +26,14 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     number.checked_mul(ms).map(Duration::from_millis).ok_or_else(bad)
 }
 
+/// A [`duration`] that something may take: not nothing.
+pub fn limit(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("a time limit of 0 leaves no time: give at least 1ms".to_owned()),
+        limit => Ok(limit),
+    }
+}
+
 /// A duration for people: `300 ms`, `10 s`, `30 min`, `24 h`.
 pub fn show_duration(duration: Duration) -> String {
     let ms = duration.as_millis();

@@ -92,9 +92,22 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     error::guard(|| run(args).unwrap_or_else(|failure| failure.report())).into()
 }
 
+/// Variables that are read here must be text; else they would be taken for unset.
+fn check_environment(variables: impl Iterator<Item = (OsString, OsString)>) -> Result<(), Failure> {
+    let ours = |name: &str| ["MC_", "MCCTL_", "MOONCAKE_"].iter().any(|prefix| name.starts_with(prefix));
+    for (name, value) in variables {
+        if let (Some(name), None) = (name.to_str().filter(|name| ours(name)), value.to_str()) {
+            let found = format!("the environment variable {name} is not UTF-8: {}", value.display());
+            return Err(Failure::usage(found).next(format!("unset {name}, or give it a value")));
+        }
+    }
+    Ok(())
+}
+
 fn run(args: Vec<OsString>) -> Outcome {
     let args = args.into_iter().map(OsString::into_string).collect::<Result<Vec<_>, _>>();
     let args = args.map_err(|bad| Failure::usage(format!("an argument is not UTF-8: {}", bad.display())))?;
+    check_environment(std::env::vars_os())?;
     let (service, rest) = match service_of(&args) {
         Some(found) => found,
         None => {

@@ -83,7 +83,11 @@ impl Args {
             let mut signals = Signals::take()?;
             tokio::select! {
                 outcome = self.show(&admin) => outcome,
-                _ = signals.next() => Ok(Exit::Done),
+                // What --watch shows has no end of its own.
+                signal = signals.next() => match self.watch {
+                    true => Ok(Exit::Done),
+                    false => Err(Failure::no(format!("{signal}: stopped before the master had answered"))),
+                },
             }
         })
     }

@@ -27,7 +27,7 @@ pub struct MasterArgs {
     pub admin: Option<String>,
     /// Longest wait for an answer of the master, its admin HTTP or the metadata service, and for the bytes of an object; a list of
     /// keys may take longer in all, as long as this time brings 64 KiB of it
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = args::duration)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = args::limit)]
     pub timeout: Duration,
 }
 
@@ -64,8 +64,13 @@ impl MasterArgs {
             },
         };
         let at = address(&text, &origin, RPC_PORT)?;
-        let metrics_port = env("MOONCAKE_MASTER_METRICS_PORT");
-        let is_admin_unknown = self.admin.is_none() && metrics_port.is_none() && at.port != RPC_PORT;
+        // The environment's port is that of the environment's master, not of any that a flag names.
+        let environments = env("MOONCAKE_MASTER").unwrap_or_else(|| format!("127.0.0.1:{RPC_PORT}"));
+        let is_environments = args::endpoint(&environments, RPC_PORT).is_ok_and(|master| master == at);
+        let named_port = env("MOONCAKE_MASTER_METRICS_PORT");
+        let is_admin_unknown =
+            self.admin.is_none() && if named_port.is_some() { !is_environments } else { at.port != RPC_PORT };
+        let metrics_port = named_port.filter(|_| is_environments);
         let (admin, admin_origin) = match (&self.admin, metrics_port) {
             (Some(text), _) => {
                 let origin = format!("--admin {text}");
@@ -115,7 +120,7 @@ impl Master {
             return Err(Failure::usage(format!("where the admin HTTP of the master at {} is was not said", self.at))
                 .tried(self.origin.clone())
                 .found(format!("port {} of that host may belong to another master", admin::PORT))
-                .next("give --admin HOST:PORT (or MOONCAKE_MASTER_METRICS_PORT)"));
+                .next("give --admin HOST:PORT (or MOONCAKE_MASTER and MOONCAKE_MASTER_METRICS_PORT)"));
         }
         Admin::new(self.admin.clone(), self.admin_origin.clone(), self.timeout)
     }
@@ -189,12 +194,18 @@ mod tests {
                 admin: admin.map(str::to_owned),
                 timeout: Duration::from_secs(1),
             };
-            let env = |name: &str| port.filter(|_| name == "MOONCAKE_MASTER_METRICS_PORT").map(str::to_owned);
+            let env = |name: &str| match name {
+                "MOONCAKE_MASTER" => Some("a:1".to_owned()),
+                _ => port.map(str::to_owned),
+            };
             args.resolve_with(env).expect("addresses").is_admin_unknown()
         };
-        assert!(!unknown(None, None, None) && !unknown(Some("a"), None, None) && !unknown(Some("a:50051"), None, None));
-        assert!(unknown(Some("a:1"), None, None));
-        assert!(!unknown(Some("a:1"), Some("a:2"), None) && !unknown(Some("a:1"), None, Some("2")));
+        assert!(!unknown(Some("a"), None, None) && !unknown(Some("a:50051"), None, None));
+        assert!(unknown(None, None, None) && unknown(Some("a:1"), None, None));
+        assert!(!unknown(Some("a:1"), Some("a:2"), None));
+        // The environment's port is said of the environment's master.
+        assert!(!unknown(None, None, Some("2")) && !unknown(Some("a:1"), None, Some("2")));
+        assert!(unknown(Some("b:1"), None, Some("2")) && unknown(Some("a:50051"), None, Some("2")));
     }
 
     #[test]

@@ -188,6 +188,7 @@ async fn accept<E: Env, S: Service>(
 ) {
     let mut here = JoinSet::new();
     let mut stop = shared.stopping.clone();
+    let mut failed = 0u64;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -198,7 +199,10 @@ async fn accept<E: Env, S: Service>(
             Ok(accepted) => accepted,
             Err(error) => {
                 // Mostly "too many open files": the connection waits in the backlog until one is free.
-                tracing::warn!(%error, "cannot accept a connection");
+                failed += 1;
+                if failed.is_power_of_two() {
+                    tracing::warn!(%error, failed, "cannot accept a connection");
+                }
                 shared.env.sleep(Duration::from_millis(50)).await;
                 continue;
             }

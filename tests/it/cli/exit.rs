@@ -69,4 +69,14 @@ fn an_address_that_is_none_is_2() {
     assert!(mcctl(&["status", "--master=a:b:c"]).fails(2).starts_with("error: --master a:b:c is not an address"));
     assert!(mcctl(&["status", "--master=etcd://h:1"]).fails(2).contains("is not there yet"));
     mcctl(&["status", "--timeout=soon"]).fails(2);
+    assert!(mcctl(&["status", "--timeout=0"]).fails(2).contains("give at least 1ms"));
+}
+
+#[test]
+fn a_variable_that_is_no_text_is_2_and_not_taken_for_unset() {
+    use std::os::unix::ffi::OsStrExt;
+    let mut command = command(&["store", "exists", "k"]);
+    command.env("MOONCAKE_MASTER", std::ffi::OsStr::from_bytes(b"\xff:1"));
+    let run = super::finish(command.output().expect("the program starts"));
+    assert!(run.fails(2).contains("the environment variable MOONCAKE_MASTER is not UTF-8"), "{run:?}");
 }

@@ -88,9 +88,22 @@ fn without_admin_no_other_masters_port_is_asked() {
         assert!(run.fails(2).contains("next: give --admin HOST:PORT"), "{run:?}");
     }
     let mut named = super::command(&["store", "exists", "a", &place]);
-    named.env("MOONCAKE_MASTER_METRICS_PORT", admin.to_string());
+    named.env("MOONCAKE_MASTER", format!("127.0.0.1:{rpc}")).env("MOONCAKE_MASTER_METRICS_PORT", admin.to_string());
     let run = super::finish(named.output().expect("the program starts"));
     assert_eq!((run.code, &*run.stderr), (1, ""));
+    // That port is the environment's master's, and no answer for another one.
+    let mut other = super::command(&["store", "exists", "a", "--master=127.0.0.1:1"]);
+    other.env("MOONCAKE_MASTER", format!("127.0.0.1:{rpc}")).env("MOONCAKE_MASTER_METRICS_PORT", admin.to_string());
+    super::finish(other.output().expect("the program starts")).fails(3);
+}
+
+#[test]
+fn a_status_that_a_signal_ends_before_the_answer_is_no_success() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let place = format!("--admin={}", silent.local_addr().expect("bound"));
+    let mut asking = Service::start(command(&["status", &place]));
+    let _asked = silent.accept().expect("it asks");
+    assert_eq!(asking.stop(Signal::SIGTERM), 1);
 }
 
 #[test]

@@ -49,6 +49,7 @@ pub async fn serve<E: Env>(
     limits: ServeLimits,
 ) {
     let mut exchanges = JoinSet::new();
+    let mut failed = 0u64;
     loop {
         while exchanges.len() >= EXCHANGES_MAX {
             exchanges.join_next().await;
@@ -57,7 +58,10 @@ pub async fn serve<E: Env>(
         let (stream, from) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "cannot accept on the handshake port");
+                failed += 1;
+                if failed.is_power_of_two() {
+                    tracing::warn!(%error, failed, "cannot accept on the handshake port");
+                }
                 env.sleep(ACCEPT_PAUSE).await;
                 continue;
             }

@@ -195,6 +195,7 @@ impl Shared {
     /// A thread's life: accept, serve, accept again.
     #[expect(clippy::disallowed_methods, reason = "the data plane's threads are real, whatever the Env")]
     fn take_turns(self: &Arc<Shared>) {
+        let mut failed = 0u64;
         loop {
             match self.listener.accept() {
                 Ok((stream, from)) => {
@@ -218,7 +219,10 @@ impl Shared {
                     let usual =
                         [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted, io::ErrorKind::ConnectionAborted];
                     if !usual.contains(&error.kind()) {
-                        tracing::warn!(port = self.port, %error, "cannot accept a data connection");
+                        failed += 1;
+                        if failed.is_power_of_two() {
+                            tracing::warn!(port = self.port, %error, failed, "cannot accept a data connection");
+                        }
                         thread::sleep(ACCEPT_PAUSE);
                     }
                 }
