@@ -10,5 +10,6 @@ pub mod metadata;
 pub mod rpc;
 pub mod store;
 pub mod sys;
+pub mod topology;
 pub mod transfer;
 pub mod wire;

@@ -19,6 +19,20 @@ pub fn ipv4_addresses() -> io::Result<Vec<(String, Ipv4Addr)>> {
     Ok(found.collect())
 }
 
+/// All addresses of this host, each with the name of its interface, in the system's order.
+///
+/// # Errors
+/// The system does not tell.
+pub fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
+    let found = getifaddrs()?.filter_map(|entry| {
+        let address = entry.address?;
+        let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
+        let ip = v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))?;
+        Some((entry.interface_name, ip))
+    });
+    Ok(found.collect())
+}
+
 /// The address of this host that packets to `host` leave from, if there is a way there. Sends nothing; resolves `host`, which may
 /// take a while.
 ///

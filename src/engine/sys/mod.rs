@@ -10,6 +10,8 @@ pub mod memory;
 pub mod pages;
 pub mod ports;
 pub mod socket;
+pub mod tree;
 
 pub use memory::{Memory, OutOfRange, Slice};
 pub use pages::{HugePage, MemoryError, MemoryPolicy, MemorySource};
+pub use tree::{Tree, Unreadable};

@@ -1,0 +1,358 @@
+//! An RDMA device, as sysfs shows it. What only verbs can tell (active MTU, limits) is not here.
+
+use serde::Serialize;
+
+use crate::engine::base::text::escaped;
+use crate::engine::topology::finding::Finding;
+use crate::engine::topology::gid::{Gid, GidKind};
+use crate::engine::topology::pci;
+use crate::engine::topology::reader::Reader;
+
+/// What libibverbs alone can tell, by the names of `ibv_devinfo -v`.
+pub const UNKNOWN_WITHOUT_VERBS: &[&str] =
+    &["active_mtu", "max_mtu", "max_mr_size", "max_mr", "max_qp", "max_qp_wr", "max_cqe", "max_sge", "max_qp_rd_atom"];
+
+/// What a device speaks, from the kernel's node type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Transport {
+    /// InfiniBand's, also over Ethernet (RoCE).
+    Infiniband,
+    /// iWARP's.
+    Iwarp,
+    /// Something else, such as EFA's.
+    Unspecified,
+}
+
+/// A number of the kernel with its name, e.g. `4: ACTIVE`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct State {
+    /// The number.
+    pub number: u8,
+    /// The name.
+    pub name: String,
+}
+
+/// The way of programs to a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Uverbs {
+    /// Its name, e.g. `uverbs0`.
+    pub name: String,
+    /// Why this process cannot open `/dev/infiniband/<name>`; `None` when it can.
+    pub closed: Option<String>,
+}
+
+/// A port of a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Port {
+    /// From 1.
+    pub number: u32,
+    /// Logical state.
+    pub state: Option<State>,
+    /// Physical state.
+    pub physical_state: Option<State>,
+    /// The kernel's words, e.g. `400 Gb/sec (4X NDR)`.
+    pub rate: Option<String>,
+    /// The same as a number, Mbit/s.
+    pub rate_mbps: Option<u64>,
+    /// `InfiniBand`, `Ethernet`, or the kernel's word for anything else.
+    pub link_layer: Option<String>,
+    /// Local identifier; 0 on Ethernet.
+    pub lid: Option<u16>,
+    /// The subnet manager's.
+    pub sm_lid: Option<u16>,
+    /// Rows of the GID table, used or not.
+    pub gid_rows: u32,
+    /// The rows in use.
+    pub gids: Vec<Gid>,
+}
+
+/// An RDMA device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Device {
+    /// For instance `mlx5_0`.
+    pub name: String,
+    /// As the kernel writes it: four groups of four hex digits.
+    pub node_guid: Option<String>,
+    /// The same of the whole adapter.
+    pub system_image_guid: Option<String>,
+    /// What it speaks.
+    pub transport: Transport,
+    /// The kernel's words for its type, e.g. `1: CA`.
+    pub node_type: Option<String>,
+    /// The name of its driver in libibverbs, e.g. `mlx5`.
+    pub provider: Option<String>,
+    /// Firmware version.
+    pub firmware: Option<String>,
+    /// The maker's name for the board.
+    pub board_id: Option<String>,
+    /// The maker's name for the chip.
+    pub hca_type: Option<String>,
+    /// PCI address; `None` for software.
+    pub pci: Option<String>,
+    /// PCI vendor, e.g. `0x15b3`.
+    pub pci_vendor: Option<String>,
+    /// PCI device, e.g. `0x1021`.
+    pub pci_device: Option<String>,
+    /// Where it sits below `/sys/devices`.
+    #[serde(skip)]
+    pub path: Option<String>,
+    /// NUMA node; `None` where nobody knows.
+    pub numa_node: Option<u32>,
+    /// The way of programs to it.
+    pub uverbs: Option<Uverbs>,
+    /// Its network devices.
+    pub netdevs: Vec<String>,
+    /// Its ports.
+    pub ports: Vec<Port>,
+}
+
+impl Port {
+    /// Does it carry data?
+    pub fn is_active(&self) -> bool {
+        self.state.as_ref().is_some_and(|s| s.number == 4)
+    }
+
+    /// Is it Ethernet?
+    pub fn is_ethernet(&self) -> bool {
+        self.link_layer.as_deref() == Some("Ethernet")
+    }
+}
+
+impl Device {
+    /// Is it made of software, on top of a network device?
+    pub fn is_software(&self) -> bool {
+        self.pci.is_none() && matches!(self.provider.as_deref(), Some("rxe" | "siw"))
+    }
+
+    /// Would the original Mooncake put it into its list? It asks for an open way to it and for one active port with a GID table.
+    pub fn is_listed(&self) -> bool {
+        self.uverbs.as_ref().is_some_and(|u| u.closed.is_none())
+            && self.ports.iter().any(|p| p.is_active() && p.gid_rows > 0)
+    }
+
+    /// The port of this number.
+    pub fn port(&self, number: u32) -> Option<&Port> {
+        self.ports.iter().find(|p| p.number == number)
+    }
+}
+
+/// Kernel driver -> provider of libibverbs, where the names differ.
+const PROVIDERS: &[(&str, &str)] = &[
+    ("mlx5_core", "mlx5"),
+    ("mlx4_core", "mlx4"),
+    ("ice", "irdma"),
+    ("i40e", "irdma"),
+    ("bnxt_en", "bnxt_re"),
+    ("hfi1", "hfi1verbs"),
+    ("ib_mthca", "mthca"),
+    ("qede", "qedr"),
+    ("hns3", "hns"),
+];
+
+/// All devices, in the order in which the kernel met them; `None` where the kernel knows no RDMA.
+pub(in crate::engine::topology) fn read(reader: &mut Reader<'_>) -> Option<Vec<Device>> {
+    reader.tree.resolve("/sys/class/infiniband")?;
+    let mut ways: Vec<(String, String)> = Vec::new();
+    for uverbs in reader.names("/sys/class/infiniband_verbs") {
+        if let Some(device) = reader.text(&format!("/sys/class/infiniband_verbs/{uverbs}/ibdev")) {
+            ways.push((device, uverbs));
+        }
+    }
+    let mut names = reader.names("/sys/class/infiniband");
+    names.retain(|name| {
+        let at = format!("/sys/class/infiniband/{name}");
+        let found = reader.tree.resolve(&at);
+        if found.is_none() {
+            reader
+                .findings
+                .push(Finding::Unreadable { path: escaped(&at), reason: "the link leads nowhere".to_owned() });
+        }
+        found.is_some()
+    });
+    // Stable: those without a way come last, by name.
+    names.sort_by_key(|name| ways.iter().position(|(device, _)| device == name).unwrap_or(usize::MAX));
+    Some(names.into_iter().map(|name| device(reader, name, &ways)).collect())
+}
+
+fn device(reader: &mut Reader<'_>, name: String, ways: &[(String, String)]) -> Device {
+    let at = format!("/sys/class/infiniband/{name}");
+    let name = escaped(&name);
+    let file = |file: &str| format!("{at}/{file}");
+    let node_type = reader.word(&file("node_type"));
+    let transport = match node_type.as_deref().and_then(|t| t.split(':').next()) {
+        Some("1") => Transport::Infiniband,
+        Some("4") => Transport::Iwarp,
+        _ => Transport::Unspecified,
+    };
+    // A part of a function (mlx5's scalable functions) sits below its PCI device.
+    let real = reader.tree.resolve(&file("device"));
+    let path = real.and_then(|real| {
+        let end = real.match_indices('/').map(|(i, _)| i).chain([real.len()]);
+        end.filter(|&end| real[..end].rsplit('/').next().is_some_and(pci::is_address))
+            .max()
+            .map(|e| real[..e].to_owned())
+    });
+    let numa: Option<i64> = reader.number(&file("device/numa_node"));
+    let mut device = Device {
+        node_guid: reader.word(&file("node_guid")),
+        system_image_guid: reader.word(&file("sys_image_guid")),
+        transport,
+        provider: provider(reader, &at, transport),
+        node_type,
+        firmware: reader.word(&file("fw_ver")),
+        board_id: reader.word(&file("board_id")),
+        hca_type: reader.word(&file("hca_type")),
+        pci: path.as_deref().and_then(|p| p.rsplit('/').next()).map(str::to_owned),
+        pci_vendor: reader.word(&file("device/vendor")),
+        pci_device: reader.word(&file("device/device")),
+        path,
+        numa_node: numa.and_then(|n| u32::try_from(n).ok()),
+        uverbs: ways.iter().find(|(device, _)| *device == name).map(|(_, uverbs)| way(reader, uverbs)),
+        netdevs: reader.names(&file("device/net")),
+        ports: Vec::new(),
+        name,
+    };
+    for number in reader.names(&file("ports")) {
+        if let Ok(number) = number.parse() {
+            device.ports.push(port(reader, &file("ports"), number, transport));
+        }
+    }
+    let of_gids = device.ports.iter().flat_map(|p| &p.gids).filter_map(|g| g.netdev.clone());
+    for netdev in reader.text_if_any(&file("parent")).into_iter().chain(of_gids) {
+        if !device.netdevs.contains(&netdev) {
+            device.netdevs.push(netdev);
+        }
+    }
+    look(&device, reader);
+    device
+}
+
+fn way(reader: &Reader<'_>, uverbs: &str) -> Uverbs {
+    let closed = reader.tree.may_read_and_write(&format!("/dev/infiniband/{uverbs}")).err();
+    Uverbs { name: uverbs.to_owned(), closed: closed.map(|e| e.to_string()) }
+}
+
+/// The provider: from the kernel driver, or, for software, from what it says of itself.
+fn provider(reader: &Reader<'_>, at: &str, transport: Transport) -> Option<String> {
+    if let Some(driver) = reader.tree.resolve(&format!("{at}/device/driver")) {
+        let driver = driver.rsplit('/').next().unwrap_or_default();
+        let known = PROVIDERS.iter().find(|(kernel, _)| driver.starts_with(kernel));
+        return Some(known.map_or(driver, |(_, provider)| provider).to_owned());
+    }
+    let is_virtual = reader.tree.resolve(at)?.starts_with("/sys/devices/virtual/");
+    is_virtual.then(|| if transport == Transport::Iwarp { "siw" } else { "rxe" }.to_owned())
+}
+
+fn port(reader: &mut Reader<'_>, ports: &str, number: u32, transport: Transport) -> Port {
+    let at = format!("{ports}/{number}");
+    let state = |reader: &mut Reader<'_>, file: &str| {
+        let path = format!("{at}/{file}");
+        let text = reader.text(&path)?;
+        let parsed = text
+            .split_once(':')
+            .and_then(|(number, name)| Some(State { number: number.trim().parse().ok()?, name: escaped(name.trim()) }));
+        reader.wanted(parsed, &path, &text, "a number and a name")
+    };
+    let hex = |reader: &mut Reader<'_>, file: &str| {
+        let path = format!("{at}/{file}");
+        let text = reader.text(&path)?;
+        let parsed = u16::from_str_radix(text.trim_start_matches("0x"), 16).ok();
+        reader.wanted(parsed, &path, &text, "a hex number")
+    };
+    let link_layer = reader.word(&format!("{at}/link_layer"));
+    let rate = reader.word(&format!("{at}/rate"));
+    let rate_mbps = rate.as_deref().and_then(|text| {
+        let mbps = mbps(text);
+        reader.wanted(mbps, &format!("{at}/rate"), text, "a number of Gb/sec")
+    });
+    let roce = transport == Transport::Infiniband && link_layer.as_deref() == Some("Ethernet");
+    let rows = reader.names(&format!("{at}/gids"));
+    Port {
+        number,
+        state: state(reader, "state"),
+        physical_state: state(reader, "phys_state"),
+        rate,
+        rate_mbps,
+        link_layer,
+        lid: hex(reader, "lid"),
+        sm_lid: hex(reader, "sm_lid"),
+        gid_rows: u32::try_from(rows.len()).unwrap_or(u32::MAX),
+        gids: rows.iter().filter_map(|row| gid(reader, &at, row.parse().ok()?, roce)).collect(),
+    }
+}
+
+/// A row of the table. Reading the type of an unused row fails in the kernel, and the network device's wherever there is none.
+fn gid(reader: &mut Reader<'_>, port: &str, index: u32, roce: bool) -> Option<Gid> {
+    let path = format!("{port}/gids/{index}");
+    let text = reader.text(&path)?;
+    let value = reader.wanted(text.parse().ok(), &path, &text, "a GID")?;
+    let of = |what: &str| reader.text_if_any(&format!("{port}/gid_attrs/{what}/{index}")).map(|t| escaped(&t));
+    let kind = of("types").map_or(GidKind::Unknown, |text| GidKind::parse(&text, roce));
+    Gid::new(index, value, kind, of("ndevs"))
+}
+
+/// `2.5 Gb/sec (1X SDR)` in Mbit/s.
+fn mbps(text: &str) -> Option<u64> {
+    let number = text.split_once(" Gb/sec")?.0.trim();
+    let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
+    let thousandths: String = part.chars().chain("000".chars()).take(3).collect();
+    whole.parse::<u64>().ok()?.checked_mul(1000)?.checked_add(thousandths.parse().ok()?)
+}
+
+/// What is wrong with it.
+fn look(device: &Device, reader: &mut Reader<'_>) {
+    let name = || device.name.clone();
+    let mut found = Vec::new();
+    match &device.uverbs {
+        None => found.push(Finding::NoUverbs { device: name() }),
+        Some(Uverbs { name: uverbs, closed: Some(reason) }) => found.push(Finding::UverbsClosed {
+            device: name(),
+            node: format!("/dev/infiniband/{uverbs}"),
+            reason: reason.clone(),
+        }),
+        Some(_) => {}
+    }
+    match (device.provider.as_deref(), device.transport) {
+        (Some("efa"), _) => found.push(Finding::Efa { device: name() }),
+        (Some("erdma"), _) => found.push(Finding::Erdma { device: name() }),
+        (_, Transport::Iwarp) => found.push(Finding::Iwarp { device: name() }),
+        _ => {}
+    }
+    if device.is_software() {
+        found.push(Finding::Software { device: name() });
+    }
+    for port in &device.ports {
+        let number = port.number;
+        if !port.is_active() {
+            let word = |state: &Option<State>| state.as_ref().map_or("unknown".to_owned(), |s| s.name.clone());
+            let (state, physical) = (word(&port.state), word(&port.physical_state));
+            found.push(Finding::PortDown { device: name(), port: number, state, physical });
+        }
+        let roce = port.is_ethernet() && device.transport == Transport::Infiniband;
+        let v2 = || port.gids.iter().filter(|g| g.kind == GidKind::RoceV2);
+        if port.gids.is_empty() {
+            if port.is_active() {
+                found.push(Finding::NoGid { device: name(), port: number });
+            }
+        } else if roce && port.is_active() && port.gids.iter().all(|g| g.kind == GidKind::RoceV1) {
+            found.push(Finding::RoceV1Only { device: name(), port: number });
+        } else if roce && v2().next().is_some() && v2().all(|g| g.ipv4.is_none()) && port.is_active() {
+            found.push(Finding::NoIpv4Gid { device: name(), port: number });
+        }
+    }
+    reader.findings.extend(found);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_rates_become_numbers() {
+        assert_eq!(mbps("2.5 Gb/sec (1X SDR)"), Some(2_500));
+        assert_eq!(mbps("400 Gb/sec (4X NDR)"), Some(400_000));
+        assert_eq!(mbps("fast"), None);
+        assert_eq!(mbps("99999999999999999999 Gb/sec"), None);
+    }
+}

@@ -1,0 +1,181 @@
+//! Network interfaces: what a host without RDMA has, and what every host announces itself by.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use serde::Serialize;
+
+use crate::engine::base::text::escaped;
+use crate::engine::sys::interface;
+use crate::engine::topology::pci;
+use crate::engine::topology::reader::Reader;
+
+/// A network interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Interface {
+    /// For instance `eth0`.
+    pub name: String,
+    /// The kernel's number of it: addresses are looked for in this order.
+    pub index: Option<u32>,
+    /// `up`, `down`, `unknown` (which is usual for the loopback), ...
+    pub state: Option<String>,
+    /// Is it switched on, with a carrier?
+    pub running: bool,
+    /// Mbit/s; `None` where the driver does not say.
+    pub speed_mbps: Option<u64>,
+    /// Largest packet, bytes.
+    pub mtu: Option<u32>,
+    /// Hardware address.
+    pub mac: Option<String>,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+    /// NUMA node; `None` where nobody knows.
+    pub numa_node: Option<u32>,
+    /// PCI address; `None` for software.
+    pub pci: Option<String>,
+    /// Is its first IPv4 address what Mooncake announces when no name is given?
+    pub announced: bool,
+}
+
+/// All interfaces, by index.
+pub(in crate::engine::topology) fn read(reader: &mut Reader<'_>) -> Vec<Interface> {
+    let addresses = addresses(reader);
+    let mut names = reader.names("/sys/class/net");
+    // The folder has files, too (bonding_masters), and may be absent where addresses are known.
+    names.retain(|name| reader.tree.resolve(&format!("/sys/class/net/{name}/address")).is_some());
+    for (name, _) in &addresses {
+        if !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
+    let mut all: Vec<Interface> = names.iter().map(|name| one(reader, name, &addresses)).collect();
+    all.sort_by_key(|i| i.index.unwrap_or(u32::MAX));
+    let announced = all.iter_mut().find(|i| i.name != "lo" && i.running && i.addresses.iter().any(IpAddr::is_ipv4));
+    if let Some(interface) = announced {
+        interface.announced = true;
+    }
+    all
+}
+
+fn one(reader: &mut Reader<'_>, name: &str, addresses: &[(String, IpAddr)]) -> Interface {
+    let at = format!("/sys/class/net/{name}");
+    let file = |file: &str| format!("{at}/{file}");
+    // Reading these fails while the interface is down; a speed that is not known is -1.
+    let speed = reader.text_if_any(&file("speed")).and_then(|t| t.parse().ok()).filter(|&mbps| mbps > 0);
+    let carrier = reader.text_if_any(&file("carrier")).is_some_and(|t| t == "1");
+    let flags = reader.text_if_any(&file("flags"));
+    let flags = flags.and_then(|t| u32::from_str_radix(t.trim_start_matches("0x"), 16).ok()).unwrap_or(0);
+    let numa: Option<i64> = reader.text_if_any(&file("device/numa_node")).and_then(|t| t.parse().ok());
+    let device = reader.tree.resolve(&file("device"));
+    let pci = device.and_then(|d| d.rsplit('/').find(|part| pci::is_address(part)).map(str::to_owned));
+    Interface {
+        index: reader.number(&file("ifindex")),
+        state: reader.text_if_any(&file("operstate")).map(|t| escaped(&t)),
+        running: flags & 1 == 1 && carrier,
+        speed_mbps: speed,
+        mtu: reader.number(&file("mtu")),
+        mac: reader.text_if_any(&file("address")).map(|t| escaped(&t)),
+        addresses: addresses.iter().filter(|(of, _)| of == name).map(|(_, address)| *address).collect(),
+        numa_node: numa.and_then(|n| u32::try_from(n).ok()),
+        pci,
+        announced: false,
+        name: escaped(name),
+    }
+}
+
+/// Addresses with their interfaces: of this host from the system, of another one from its routing tables.
+fn addresses(reader: &mut Reader<'_>) -> Vec<(String, IpAddr)> {
+    if reader.tree.is_this_host() {
+        return interface::addresses().unwrap_or_default();
+    }
+    let mut text = |path: &str| reader.text(path).unwrap_or_default();
+    let (trie, routes, v6) = (text("/proc/net/fib_trie"), text("/proc/net/route"), text("/proc/net/if_inet6"));
+    let routes = parse_routes(&routes);
+    let v4 = parse_local(&trie).into_iter().filter_map(|ip| {
+        let name = if ip.is_loopback() { "lo" } else { interface_of(&routes, ip)? };
+        Some((name.to_owned(), IpAddr::V4(ip)))
+    });
+    v4.chain(parse_inet6(&v6)).collect()
+}
+
+/// A network that an interface is in.
+struct Route {
+    interface: String,
+    network: u32,
+    mask: u32,
+}
+
+impl Route {
+    fn holds(&self, ip: Ipv4Addr) -> bool {
+        u32::from(ip) & self.mask == self.network
+    }
+}
+
+/// The interface in whose network `ip` is; none where two have the same network, because these files do not tell them apart.
+fn interface_of(routes: &[Route], ip: Ipv4Addr) -> Option<&str> {
+    let mask = routes.iter().filter(|r| r.holds(ip)).map(|r| r.mask).max()?;
+    let mut names = routes.iter().filter(|r| r.holds(ip) && r.mask == mask).map(|r| r.interface.as_str());
+    let first = names.next()?;
+    names.all(|name| name == first).then_some(first)
+}
+
+/// `/proc/net/route`: those without a gateway. Its hex numbers are in the bytes' order of the machine, little-endian here.
+fn parse_routes(text: &str) -> Vec<Route> {
+    let number = |text: &str| u32::from_str_radix(text, 16).ok().map(u32::swap_bytes);
+    let route = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (network, gateway, mask) = (number(fields.get(1)?)?, number(fields.get(2)?)?, number(fields.get(7)?)?);
+        (gateway == 0).then(|| Route { interface: fields[0].to_owned(), network, mask })
+    };
+    text.lines().skip(1).filter_map(route).collect()
+}
+
+/// `/proc/net/fib_trie`: the addresses of this host, each once.
+fn parse_local(text: &str) -> Vec<Ipv4Addr> {
+    let (mut found, mut last) = (Vec::new(), None);
+    for line in text.lines().map(str::trim) {
+        if let Some(ip) = line.strip_prefix("|-- ") {
+            last = ip.parse().ok();
+        } else if line == "/32 host LOCAL"
+            && let Some(ip) = last
+            && !found.contains(&ip)
+        {
+            found.push(ip);
+        }
+    }
+    found
+}
+
+/// `/proc/net/if_inet6`: 32 hex digits first, the interface last.
+fn parse_inet6(text: &str) -> Vec<(String, IpAddr)> {
+    let entry = |line: &str| {
+        let mut fields = line.split_whitespace();
+        let ip = u128::from_str_radix(fields.next()?, 16).ok()?;
+        Some((fields.next_back()?.to_owned(), IpAddr::V6(Ipv6Addr::from(ip))))
+    };
+    text.lines().filter_map(entry).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_routing_tables_tell_which_interface_has_which_address() {
+        let trie = "Local:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 192.0.2.0\n        /24 link UNICAST\n     |-- 192.0.2.2\n        /32 host LOCAL\n\
+                    |-- 192.0.2.2\n /32 host LOCAL\n";
+        assert_eq!(parse_local(trie), [Ipv4Addr::new(192, 0, 2, 2)]);
+        let routes = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\neth0\t00000000\t010200C0\t3\t0\t0\t0\t00000000\n\
+                      eth0\t000200C0\t00000000\t1\t0\t0\t0\t00FFFFFF\nshort\n";
+        let routes = parse_routes(routes);
+        assert_eq!(routes.len(), 1);
+        assert!(routes[0].holds(Ipv4Addr::new(192, 0, 2, 77)) && !routes[0].holds(Ipv4Addr::new(192, 0, 3, 1)));
+        assert_eq!(interface_of(&routes, Ipv4Addr::new(192, 0, 2, 2)), Some("eth0"));
+        let twice: Vec<Route> = routes
+            .into_iter()
+            .chain([Route { interface: "eth1".to_owned(), network: 0xc000_0200, mask: !0xff }])
+            .collect();
+        assert_eq!(interface_of(&twice, Ipv4Addr::new(192, 0, 2, 2)), None);
+        let v6 = parse_inet6("fe800000000000005054000000000001 04 40 20 80 eth0\nnonsense\n");
+        assert_eq!(v6, [("eth0".to_owned(), "fe80::5054:0:0:1".parse().unwrap())]);
+    }
+}

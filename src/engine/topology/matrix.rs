@@ -1,0 +1,84 @@
+//! Mooncake's topology matrix: which devices serve which memory.
+//!
+//! The rules are those of release 0.3.13: memory of a node prefers the devices of that node; a GPU prefers those with the fewest
+//! [`pci::steps`] among those of its node (among all where none is).
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::engine::topology::device::Device;
+use crate::engine::topology::host::{Gpu, Host};
+use crate::engine::topology::pci;
+
+/// Location (`cpu:0`, `cuda:0`) -> preferred devices and the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Matrix(pub BTreeMap<String, [Vec<String>; 2]>);
+
+impl Matrix {
+    /// The matrix of `host` over the devices of these names.
+    pub fn of(host: &Host, names: &[String]) -> Matrix {
+        let devices: Vec<&Device> = host.devices.iter().filter(|d| names.contains(&d.name)).collect();
+        let split = |is_preferred: &dyn Fn(&Device) -> bool| {
+            let (near, far): (Vec<&Device>, Vec<&Device>) = devices.iter().partition(|d| is_preferred(d));
+            [near, far].map(|part| part.into_iter().map(|d| d.name.clone()).collect())
+        };
+        let mut matrix = BTreeMap::new();
+        for node in &host.nodes {
+            matrix.insert(format!("cpu:{}", node.id), split(&|d| d.numa_node == Some(node.id)));
+        }
+        for gpu in &host.gpus {
+            let Some(location) = &gpu.location else { continue };
+            let nearest = nearest(&devices, gpu);
+            matrix.insert(location.clone(), split(&|d| nearest.contains(&d.name.as_str())));
+        }
+        Matrix(matrix)
+    }
+
+    /// As `transfer_engine_topology_dump` prints it: tabs, and every bracket that holds something on a line of its own.
+    pub fn styled(&self) -> String {
+        let list = |names: &[String]| {
+            if names.is_empty() {
+                return "[]".to_owned();
+            }
+            let names: Vec<String> =
+                names.iter().map(|n| format!("\n\t\t\t{}", serde_json::Value::from(n.as_str()))).collect();
+            format!("[{}\n\t\t]", names.join(","))
+        };
+        let entry = |(location, [near, far]): (&String, &[Vec<String>; 2])| {
+            format!("\n\t\"{location}\" : \n\t[\n\t\t{},\n\t\t{}\n\t]", list(near), list(far))
+        };
+        let entries: Vec<String> = self.0.iter().map(entry).collect();
+        if entries.is_empty() { "{}\n".to_owned() } else { format!("{{{}\n}}\n", entries.join(",")) }
+    }
+}
+
+/// The devices that a GPU prefers. One without a place in the PCI tree is never among them.
+fn nearest<'a>(devices: &[&'a Device], gpu: &Gpu) -> Vec<&'a str> {
+    let steps = |d: &&'a Device| Some((pci::steps(d.path.as_deref()?, &gpu.path), d.name.as_str()));
+    let same_node = |d: &&&'a Device| gpu.numa_node.is_some() && d.numa_node == gpu.numa_node;
+    let candidates: Vec<&'a Device> = devices.iter().filter(same_node).copied().collect();
+    let candidates = if candidates.is_empty() { devices.to_vec() } else { candidates };
+    let ranked: Vec<(usize, &str)> = candidates.iter().filter_map(steps).collect();
+    let Some(least) = ranked.iter().map(|(steps, _)| *steps).min() else { return Vec::new() };
+    ranked.into_iter().filter(|(steps, _)| *steps == least).map(|(_, name)| name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_is_that_of_the_original() {
+        let names = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+        let mut matrix = Matrix::default();
+        assert_eq!(matrix.styled(), "{}\n");
+        matrix.0.insert("cpu:0".to_owned(), [Vec::new(), Vec::new()]);
+        assert_eq!(matrix.styled(), "{\n\t\"cpu:0\" : \n\t[\n\t\t[],\n\t\t[]\n\t]\n}\n");
+        matrix.0.insert("cpu:1".to_owned(), [names(&["a", "b"]), names(&["c"])]);
+        assert_eq!(
+            matrix.styled(),
+            "{\n\t\"cpu:0\" : \n\t[\n\t\t[],\n\t\t[]\n\t],\n\t\"cpu:1\" : \n\t[\n\t\t[\n\t\t\t\"a\",\n\t\t\t\"b\"\n\t\t],\n\t\t[\n\t\t\t\"c\"\n\t\t]\n\t]\n}\n"
+        );
+    }
+}
