@@ -4,6 +4,7 @@ pub mod admin;
 pub mod args;
 pub mod bench;
 pub mod config_file;
+pub mod devices;
 pub mod error;
 pub mod flags;
 pub mod gflags;
@@ -64,6 +65,8 @@ enum Command {
     /// Measure
     #[command(subcommand)]
     Bench(bench::Command),
+    /// The RDMA devices of this host, what is wrong with them, and which to use
+    Devices(devices::Args),
 }
 
 #[derive(Debug, Subcommand)]
@@ -175,6 +178,10 @@ impl Cli {
             Command::Bench(command) => {
                 logging::init(level, QUIET)?;
                 command.run()
+            }
+            Command::Devices(args) => {
+                logging::init(level, QUIET)?;
+                args.run()
             }
         }
     }
