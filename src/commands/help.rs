@@ -34,6 +34,11 @@ fn entry(flag: &Flag) -> String {
     if flag.kind != Kind::Bool {
         head.push_str(&format!(" {}", flag.kind.placeholder()));
     }
+    format!("{head}\n{}\n", wrap(&about(flag), INDENT))
+}
+
+/// What a flag does, with its marks, values, default and names elsewhere.
+pub(super) fn about(flag: &Flag) -> String {
     let mut about = String::new();
     match flag.class {
         Class::Works => {}
@@ -45,7 +50,7 @@ fn entry(flag: &Flag) -> String {
         about.push_str(&format!("; one of {}", words.join(", ")));
     }
     about.push_str(&note(flag));
-    format!("{head}\n{}\n", wrap(&about, INDENT))
+    about
 }
 
 /// Default, file key and environment variable, where they say something.

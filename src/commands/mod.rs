@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod args;
 pub mod bench;
+pub mod completions;
 pub mod config_file;
 pub mod devices;
 pub mod error;
@@ -11,6 +12,7 @@ pub mod gflags;
 pub mod help;
 pub mod listen;
 pub mod logging;
+pub mod man;
 pub mod output;
 pub mod runtime;
 pub mod serve;
@@ -18,6 +20,7 @@ pub mod settings;
 pub mod status;
 pub mod store;
 pub mod target;
+mod tree;
 pub mod up;
 
 use std::ffi::OsString;
@@ -67,6 +70,10 @@ enum Command {
     Bench(bench::Command),
     /// The RDMA devices of this host, what is wrong with them, and which to use
     Devices(devices::Args),
+    /// A script with which a shell completes this command line
+    Completions(completions::Args),
+    /// Manual pages
+    Man(man::Args),
 }
 
 #[derive(Debug, Subcommand)]
@@ -183,6 +190,8 @@ impl Cli {
                 logging::init(level, QUIET)?;
                 args.run()
             }
+            Command::Completions(args) => args.run(),
+            Command::Man(args) => args.run(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A sentence for each behaviour of the command line, through the built binary.
 
 mod bench_transfer;
+mod describe;
 mod exit;
 mod files;
 mod flags;

@@ -1,0 +1,117 @@
+//! `mcctl completions` and `mcctl man`: every command is in them.
+
+use std::process::{Command, Stdio};
+
+use super::mcctl;
+
+/// Every command, as its words.
+const COMMANDS: &[&[&str]] = &[
+    &["serve"],
+    &["serve", "master"],
+    &["serve", "metadata"],
+    &["serve", "store"],
+    &["up"],
+    &["store"],
+    &["store", "put"],
+    &["store", "get"],
+    &["store", "exists"],
+    &["store", "rm"],
+    &["store", "ls"],
+    &["store", "stat"],
+    &["status"],
+    &["bench"],
+    &["bench", "transfer"],
+    &["devices"],
+    &["completions"],
+    &["man"],
+];
+
+/// The names under "Commands:" in a help text.
+fn listed(words: &[&str]) -> Vec<String> {
+    let run = mcctl(&[words, &["--help"]].concat());
+    let commands = run.succeeds().split("\nCommands:\n").nth(1).unwrap_or_default().split("\n\n").next().unwrap();
+    let name = |line: &str| {
+        line.strip_prefix("  ").filter(|l| !l.starts_with(' ')).map(|l| l.split(' ').next().unwrap().to_owned())
+    };
+    commands.lines().filter_map(name).collect()
+}
+
+#[test]
+fn the_list_of_commands_here_is_whole() {
+    for words in COMMANDS.iter().copied().chain([&[][..]]) {
+        for name in listed(words) {
+            let found = [words, &[&name]].concat();
+            assert!(COMMANDS.contains(&found.as_slice()), "{found:?}");
+        }
+    }
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let into = dir.path().join("man1");
+    assert_eq!(mcctl(&["man", "--dir", into.to_str().expect("text")]).succeeds(), "");
+    let mut pages: Vec<String> = std::fs::read_dir(&into)
+        .expect("a folder")
+        .map(|e| e.expect("read").file_name().into_string().expect("text"))
+        .collect();
+    pages.sort();
+    let mut wanted: Vec<String> = COMMANDS.iter().map(|words| format!("mcctl-{}.1", words.join("-"))).collect();
+    wanted.push("mcctl.1".to_owned());
+    wanted.sort();
+    assert_eq!(pages, wanted);
+    for page in pages {
+        let text = std::fs::read_to_string(into.join(&page)).expect("text");
+        assert!(text.contains(".SH NAME\n") && text.contains(".SH SYNOPSIS\n"), "{page}");
+    }
+}
+
+#[test]
+fn a_page_is_written_to_stdout_under_its_name_with_the_flags_of_the_command() {
+    let page = mcctl(&["man"]);
+    assert!(page.succeeds().contains(".TH mcctl 1"), "{page:?}");
+    let page = mcctl(&["man", "serve", "master"]);
+    let page = page.succeeds();
+    assert!(
+        page.contains(".TH mcctl-serve-master 1") && page.contains("rpc\\-port") && page.contains("default 50051"),
+        "{page}"
+    );
+    assert_eq!(
+        mcctl(&["man", "store", "putt"]).fails(2),
+        "error: mcctl store has no command 'putt'; next: known are put, get, exists, rm, ls, stat"
+    );
+    mcctl(&["man", "store", "--dir=/tmp"]).fails(2);
+    assert!(
+        mcctl(&["man", "--dir=/dev/null/x"])
+            .fails(4)
+            .starts_with("error: cannot write manual pages into /dev/null/x; tried: --dir")
+    );
+}
+
+#[test]
+fn completions_are_scripts_that_name_every_command() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let run = mcctl(&["completions", shell]);
+        let script = run.succeeds();
+        for word in COMMANDS.concat() {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+        // The flags of a service, which clap does not parse.
+        assert!(script.contains("enable-http-metadata-server"), "{shell}");
+    }
+    mcctl(&["completions", "tcsh"]).fails(2);
+}
+
+#[test]
+fn the_script_for_bash_parses_and_completes() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("mcctl.bash");
+    std::fs::write(&file, mcctl(&["completions", "bash"]).succeeds()).expect("written");
+    let check = Command::new("bash").arg("-n").arg(&file).stdin(Stdio::null()).output().expect("bash");
+    assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stderr));
+    // As readline calls it: the words so far, and where the cursor is.
+    let ask =
+        "source \"$0\"; COMP_WORDS=(mcctl store pu); COMP_CWORD=2; _mcctl mcctl pu store; echo \"${COMPREPLY[*]}\"";
+    let answer = Command::new("bash").args(["-c", ask]).arg(&file).stdin(Stdio::null()).output().expect("bash");
+    assert_eq!(String::from_utf8_lossy(&answer.stdout).trim(), "put");
+}
