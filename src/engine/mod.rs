@@ -7,6 +7,7 @@ pub mod env;
 pub mod http;
 pub mod master;
 pub mod metadata;
+pub mod plan;
 pub mod rpc;
 pub mod store;
 pub mod sys;

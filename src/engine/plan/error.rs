@@ -1,0 +1,95 @@
+//! Why there is no plan.
+
+use crate::engine::base::text::Quoted;
+
+/// A condition that stands between the question and an answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// A text is not in the grammar of the program that would read it.
+    #[error("{} is not what {reader} reads: {grammar}", Quoted(text))]
+    NotASize {
+        /// The text.
+        text: String,
+        /// The program that would read it.
+        reader: &'static str,
+        /// What it reads.
+        grammar: &'static str,
+    },
+    /// A figure is larger than any host.
+    #[error("{what} is absurdly large")]
+    TooLarge {
+        /// Of what.
+        what: &'static str,
+    },
+    /// A count that must be positive is 0.
+    #[error("{what} must be at least 1")]
+    Zero {
+        /// Of what.
+        what: &'static str,
+    },
+    /// SGLang refuses these sizes together.
+    #[error("{what} {value} cannot be divided by {by} {divisor}: SGLang refuses that")]
+    NotDivisible {
+        /// What is divided.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+        /// The divisor's name.
+        by: &'static str,
+        /// Its value.
+        divisor: u64,
+    },
+    /// SGLang refuses data parallelism over several hosts without DP attention.
+    #[error("dp {dp} over {nnodes} hosts needs DP attention: SGLang refuses it otherwise")]
+    DataParallelHosts {
+        /// Data parallel size.
+        dp: u64,
+        /// Hosts.
+        nnodes: u64,
+    },
+    /// More pipeline stages than layers.
+    #[error("{pp} pipeline stages are more than the {layers} layers of the model")]
+    TooManyStages {
+        /// Stages.
+        pp: u64,
+        /// Layers.
+        layers: u64,
+    },
+    /// A model's description lacks something.
+    #[error("the model's config.json has no usable {field}")]
+    ConfigField {
+        /// The field.
+        field: &'static str,
+    },
+    /// A model's description is no JSON object.
+    #[error("the model's config.json is not a JSON object: {found}")]
+    ConfigSyntax {
+        /// What the parser says.
+        found: String,
+    },
+    /// A kind of cache whose host pool has rules that are not known here.
+    #[error("models with {what} keep more than keys and values per token: mcctl cannot size them yet")]
+    Unsupported {
+        /// The kind.
+        what: &'static str,
+    },
+    /// No model of that name is known.
+    #[error("no model is known as {}; nearest: {}", Quoted(name), nearest.join(", "))]
+    UnknownModel {
+        /// The name.
+        name: String,
+        /// Names that are nearest.
+        nearest: Vec<&'static str>,
+    },
+    /// A ratio is not usable.
+    #[error("a HiCache ratio must be a positive number")]
+    Ratio,
+}
+
+/// `u128` to `u64`.
+///
+/// # Errors
+/// It does not fit.
+pub(crate) fn narrow(value: u128, what: &'static str) -> Result<u64, PlanError> {
+    u64::try_from(value).map_err(|_| PlanError::TooLarge { what })
+}

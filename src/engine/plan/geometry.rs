@@ -1,0 +1,162 @@
+//! What a token's keys and values take: the shape of a model's cache, and bytes per token per rank.
+
+use crate::engine::plan::PlanError;
+use crate::engine::plan::error::narrow;
+
+/// The element type of the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheType {
+    /// bf16 or fp16: 2 bytes. SGLang's `auto` for every model of [`crate::engine::plan::models`].
+    Half,
+    /// fp8_e4m3 or fp8_e5m2: 1 byte.
+    Fp8,
+}
+
+impl CacheType {
+    /// Bytes of an element.
+    pub const fn bytes(self) -> u64 {
+        match self {
+            CacheType::Half => 2,
+            CacheType::Fp8 => 1,
+        }
+    }
+}
+
+/// The indexer of sparse attention (DSA): a second pool beside the keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Indexer {
+    /// `index_head_dim`.
+    pub head_dim: u64,
+}
+
+/// How attention keeps keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attention {
+    /// Keys and values per head, split over the attention TP ranks.
+    Heads {
+        /// `num_key_value_heads`.
+        kv_heads: u64,
+        /// Elements of a key.
+        head_dim: u64,
+        /// Elements of a value.
+        v_head_dim: u64,
+    },
+    /// One latent row per token and layer, the same on every TP rank (MLA).
+    Latent {
+        /// `kv_lora_rank`.
+        lora: u64,
+        /// `qk_rope_head_dim`.
+        rope: u64,
+        /// With sparse attention, its indexer.
+        indexer: Option<Indexer>,
+    },
+}
+
+/// The shape of a model's cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Layers that keep keys of all tokens.
+    pub layers: u64,
+    /// Layers that keep only a window of tokens, of the same shape; they have a pool of their own.
+    pub window_layers: u64,
+    /// The kind.
+    pub attention: Attention,
+}
+
+/// Elements of a scale block of the fp8 formats.
+const SCALE_BLOCK: u64 = 128;
+/// Bytes of a scale.
+const SCALE_BYTES: u64 = 4;
+/// No dimension of a model is larger; products of three of them stay far below 2^127.
+pub const DIMENSION_MAX: u64 = 1 << 24;
+
+impl Geometry {
+    /// Bytes per token and rank of `layers` layers that keep all tokens.
+    ///
+    /// Source: `sglang/srt/mem_cache/pool_host/mha.py`, `mla.py`, `dsa.py`; for sparse attention in fp8 the scaled layout
+    /// (`kv_lora_rank` bytes, a 4-byte scale per 128 of them, the rope part in 2 bytes each).
+    ///
+    /// # Errors
+    /// The product is absurd.
+    pub fn token_bytes(&self, layers: u64, attention_tp: u64, cache: CacheType) -> Result<u64, PlanError> {
+        let per_layer = match self.attention {
+            Attention::Heads { kv_heads, head_dim, v_head_dim } => {
+                // Beyond as many ranks as heads, each rank keeps one, so heads are kept several times.
+                let heads = (kv_heads / attention_tp.max(1)).max(1);
+                u128::from(heads) * u128::from(head_dim + v_head_dim) * u128::from(cache.bytes())
+            }
+            Attention::Latent { lora, rope, indexer: Some(_) } if cache == CacheType::Fp8 => {
+                u128::from(lora + lora / SCALE_BLOCK * SCALE_BYTES + rope * 2)
+            }
+            Attention::Latent { lora, rope, .. } => u128::from(lora + rope) * u128::from(cache.bytes()),
+        };
+        narrow(per_layer * u128::from(layers), "the cache of a token")
+    }
+
+    /// Bytes per token and rank of the indexer of `layers` layers; 0 without one.
+    ///
+    /// Source: `sglang/srt/mem_cache/pool_host/dsa.py`, `dsa_indexer_bytes_per_token_per_layer`: one byte per element and a 4-byte scale
+    /// per 128 of them, whatever the cache's type.
+    ///
+    /// # Errors
+    /// The product is absurd.
+    pub fn indexer_token_bytes(&self, layers: u64) -> Result<u64, PlanError> {
+        match self.attention {
+            Attention::Latent { indexer: Some(Indexer { head_dim }), .. } => {
+                let row = u128::from(head_dim + head_dim / SCALE_BLOCK * SCALE_BYTES);
+                narrow(row * u128::from(layers), "the index of a token")
+            }
+            _ => Ok(0),
+        }
+    }
+
+    /// Is the cache the same on every TP rank?
+    pub fn is_latent(&self) -> bool {
+        matches!(self.attention, Attention::Latent { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn heads(layers: u64, kv_heads: u64, dim: u64) -> Geometry {
+        Geometry { layers, window_layers: 0, attention: Attention::Heads { kv_heads, head_dim: dim, v_head_dim: dim } }
+    }
+
+    fn latent(layers: u64, indexer: Option<Indexer>) -> Geometry {
+        Geometry { layers, window_layers: 0, attention: Attention::Latent { lora: 512, rope: 64, indexer } }
+    }
+
+    #[test]
+    fn heads_are_split_until_one_is_left() {
+        let qwen = heads(94, 4, 128);
+        let at = |tp| qwen.token_bytes(94, tp, CacheType::Half).unwrap();
+        assert_eq!([at(1), at(2), at(4), at(8)], [192_512, 96_256, 48_128, 48_128]);
+        assert_eq!(qwen.token_bytes(94, 1, CacheType::Fp8), Ok(96_256));
+    }
+
+    #[test]
+    fn a_latent_row_is_the_same_for_any_tp_and_sparse_attention_adds_scales_and_an_index() {
+        let plain = latent(61, None);
+        assert_eq!((plain.token_bytes(61, 8, CacheType::Half), plain.indexer_token_bytes(61)), (Ok(70_272), Ok(0)));
+        let sparse = latent(61, Some(Indexer { head_dim: 128 }));
+        assert_eq!(sparse.token_bytes(61, 8, CacheType::Half), Ok(70_272));
+        assert_eq!(sparse.token_bytes(61, 1, CacheType::Fp8), Ok(40_016));
+        assert_eq!(sparse.indexer_token_bytes(61), Ok(8_052));
+    }
+
+    proptest! {
+        #[test]
+        fn all_ranks_together_keep_at_least_what_one_would(
+            kv in 1u64..64, dim in 1u64..512, layers in 1u64..200, tp_shift in 0u32..6
+        ) {
+            let (model, tp) = (heads(layers, kv, dim), 1u64 << tp_shift);
+            prop_assume!(kv % tp == 0 || tp % kv == 0);
+            let one = model.token_bytes(layers, 1, CacheType::Half).unwrap();
+            let all = model.token_bytes(layers, tp, CacheType::Half).unwrap() * tp;
+            prop_assert!(all >= one && (tp > kv || all == one));
+        }
+    }
+}

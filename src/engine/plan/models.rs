@@ -1,0 +1,152 @@
+//! Models that are known by name, so that no config.json is needed. Each row says where its figures were seen.
+
+use crate::engine::plan::PlanError;
+use crate::engine::plan::geometry::{Attention, Geometry, Indexer};
+
+/// A model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Model {
+    /// Its names: the first is shown, all are found.
+    pub names: &'static [&'static str],
+    /// The shape of its cache.
+    pub geometry: Geometry,
+    /// Where the figures were seen.
+    pub source: &'static str,
+}
+
+const CONFIGS: &str = "config.json texts in citsjtu2020/LLM-Prof, sglang/Model_Config.md";
+const CALCULATOR: &str = "the list of a public KV cache calculator";
+const EXPECTED: &str = "the expected values of a public KV cache calculator's tests";
+const ASSUMED: &str = "assumed equal to GLM-4.5";
+const MEMORY: &str = "from memory: no source was found";
+const TRANSFORMERS: &str = "the defaults of transformers 5.19, GptOssConfig";
+
+const fn heads(names: &'static [&'static str], layers: u64, kv_heads: u64, dim: u64, source: &'static str) -> Model {
+    let attention = Attention::Heads { kv_heads, head_dim: dim, v_head_dim: dim };
+    Model { names, geometry: Geometry { layers, window_layers: 0, attention }, source }
+}
+
+const fn latent(names: &'static [&'static str], layers: u64, index: Option<u64>, source: &'static str) -> Model {
+    let indexer = match index {
+        Some(head_dim) => Some(Indexer { head_dim }),
+        None => None,
+    };
+    let attention = Attention::Latent { lora: 512, rope: 64, indexer };
+    Model { names, geometry: Geometry { layers, window_layers: 0, attention }, source }
+}
+
+/// All of them.
+pub const MODELS: &[Model] = &[
+    heads(&["Qwen3-8B"], 36, 8, 128, CONFIGS),
+    heads(&["Qwen3-32B"], 64, 8, 128, CONFIGS),
+    heads(&["Qwen3-235B-A22B", "Qwen3-235B"], 94, 4, 128, CALCULATOR),
+    heads(&["Qwen3-Coder-480B-A35B", "Qwen3-Coder-480B"], 62, 8, 128, CALCULATOR),
+    heads(&["Llama-3.1-8B"], 32, 8, 128, CONFIGS),
+    heads(&["Llama-3.1-70B", "Llama-3.3-70B"], 80, 8, 128, EXPECTED),
+    heads(&["Llama-3.1-405B"], 126, 8, 128, CALCULATOR),
+    heads(&["GLM-4.5", "GLM-4.7"], 92, 8, 128, CALCULATOR),
+    heads(&["GLM-4.6"], 92, 8, 128, ASSUMED),
+    heads(&["GLM-4.5-Air"], 46, 8, 128, CALCULATOR),
+    heads(&["Mistral-Large-2", "Mistral-Large-2407", "Mistral-Large-2411"], 88, 8, 128, MEMORY),
+    Model {
+        names: &["gpt-oss-120b"],
+        geometry: Geometry {
+            layers: 18,
+            window_layers: 18,
+            attention: Attention::Heads { kv_heads: 8, head_dim: 64, v_head_dim: 64 },
+        },
+        source: TRANSFORMERS,
+    },
+    latent(&["DeepSeek-V3", "DeepSeek-R1", "DeepSeek-V3.1"], 61, None, CALCULATOR),
+    latent(&["Kimi-K2", "Kimi-K2.5"], 61, None, CALCULATOR),
+    latent(&["DeepSeek-V3.2"], 61, Some(128), CALCULATOR),
+    latent(&["GLM-5", "GLM-5.1"], 78, Some(128), CALCULATOR),
+    latent(&["GLM-4.7-Flash"], 47, None, CALCULATOR),
+];
+
+/// Names that an error lists.
+const NEAREST: usize = 3;
+
+/// The model that `name` names: case, the owner before a `/`, `_` for `-`, and a tail such as `-Instruct` do not matter.
+///
+/// # Errors
+/// None is known; with the nearest names.
+pub fn by_name(name: &str) -> Result<&'static Model, PlanError> {
+    let wanted = plain(name);
+    let found = MODELS.iter().find(|model| model.names.iter().any(|known| plain(known) == wanted));
+    found.ok_or_else(|| {
+        let mut names: Vec<&'static str> = MODELS.iter().flat_map(|model| model.names).copied().collect();
+        // Ties go by the table's order.
+        names.sort_by_key(|known| strsim::levenshtein(&plain(known), &wanted));
+        names.truncate(NEAREST);
+        PlanError::UnknownModel { name: name.to_owned(), nearest: names }
+    })
+}
+
+/// Tails of names that change nothing about the cache.
+const TAILS: &[&str] = &["-instruct", "-chat", "-base", "-fp8", "-thinking", "-bf16"];
+
+fn plain(name: &str) -> String {
+    let last = name.rsplit('/').next().unwrap_or(name);
+    let mut text = last.to_ascii_lowercase().replace('_', "-");
+    if let Some(rest) = text.strip_prefix("meta-") {
+        text = rest.to_owned();
+    }
+    while let Some(rest) = TAILS.iter().find_map(|tail| text.strip_suffix(tail)) {
+        text = rest.to_owned();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::plan::geometry::CacheType;
+
+    /// Bytes per token and rank in bf16 at tp 1, 2, 4 and 8.
+    fn row(name: &str) -> [u64; 4] {
+        let model = by_name(name).unwrap().geometry;
+        [1, 2, 4, 8].map(|tp| model.token_bytes(model.layers, tp, CacheType::Half).unwrap())
+    }
+
+    #[test]
+    fn bytes_per_token_are_those_of_the_published_calculators() {
+        for (name, bytes) in [
+            ("Qwen3-8B", [147_456, 73_728, 36_864, 18_432]),
+            ("Qwen3-32B", [262_144, 131_072, 65_536, 32_768]),
+            ("Qwen3-235B-A22B", [192_512, 96_256, 48_128, 48_128]),
+            ("Qwen3-Coder-480B-A35B", [253_952, 126_976, 63_488, 31_744]),
+            ("Llama-3.1-8B", [131_072, 65_536, 32_768, 16_384]),
+            ("Llama-3.1-70B", [327_680, 163_840, 81_920, 40_960]),
+            ("Llama-3.1-405B", [516_096, 258_048, 129_024, 64_512]),
+            ("GLM-4.5", [376_832, 188_416, 94_208, 47_104]),
+            ("GLM-4.5-Air", [188_416, 94_208, 47_104, 23_552]),
+            ("Mistral-Large-2", [360_448, 180_224, 90_112, 45_056]),
+            ("gpt-oss-120b", [36_864, 18_432, 9_216, 4_608]),
+            ("DeepSeek-V3", [70_272; 4]),
+            ("Kimi-K2", [70_272; 4]),
+            ("GLM-5", [89_856; 4]),
+            ("GLM-4.7-Flash", [54_144; 4]),
+        ] {
+            assert_eq!(row(name), bytes, "{name}");
+        }
+    }
+
+    #[test]
+    fn names_are_found_as_hubs_write_them_and_unknown_ones_name_the_nearest() {
+        assert_eq!(by_name("Qwen/Qwen3-32B-FP8").unwrap().names[0], "Qwen3-32B");
+        assert_eq!(by_name("meta-llama/Meta-Llama-3.1-70B-Instruct").unwrap().names[0], "Llama-3.1-70B");
+        assert_eq!(by_name("deepseek_r1").unwrap().names[0], "DeepSeek-V3");
+        let Err(PlanError::UnknownModel { nearest, .. }) = by_name("Qwen3-32") else { panic!("not known") };
+        assert_eq!(nearest[0], "Qwen3-32B");
+    }
+
+    #[test]
+    fn no_name_stands_for_two_models() {
+        let mut names: Vec<String> = MODELS.iter().flat_map(|m| m.names).map(|n| plain(n)).collect();
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}

@@ -1,0 +1,132 @@
+//! The number grammars of the programs that read our sizes. They differ, so one text has several meanings, or none.
+
+use crate::engine::base::ByteSize;
+use crate::engine::plan::PlanError;
+use crate::engine::plan::python_text::{self, PythonInt};
+
+/// Above this SGLang's own arithmetic (`host_size * 1e9` in a double) is no longer exact.
+const HICACHE_GB_MAX: i128 = 9_000_000;
+/// The most bytes of a segment: what an address space holds.
+const BYTES_MAX: i128 = 1 << 57;
+
+/// `--hicache-size`: a whole number of decimal GB (10^9 bytes) per rank; 0 means that the ratio decides.
+///
+/// Source: `sglang/srt/arg_groups/fields/memory.py` (type int), `mem_cache/pool_host/base.py` (`host_size * 1e9`).
+///
+/// # Errors
+/// SGLang would refuse it, or it is absurd.
+pub fn hicache_gb(text: &str) -> Result<u64, PlanError> {
+    let what = "--hicache-size";
+    match python_text::int(text) {
+        PythonInt::Value(n) if (0..=HICACHE_GB_MAX).contains(&n) => whole(n, what),
+        PythonInt::Value(n) if n > 0 => Err(PlanError::TooLarge { what }),
+        PythonInt::TooLarge => Err(PlanError::TooLarge { what }),
+        _ => Err(PlanError::NotASize {
+            text: text.to_owned(),
+            reader: "SGLang's --hicache-size",
+            grammar: "a whole number of decimal GB (10^9 bytes) per rank, without a unit, e.g. 64",
+        }),
+    }
+}
+
+/// `MOONCAKE_GLOBAL_SEGMENT_SIZE` and `global_segment_size` of SGLang: a whole number with `gb` (1024^3), or of bytes.
+///
+/// Source: `sglang/srt/mem_cache/storage/mooncake_store/mooncake_store.py`, `_parse_global_segment_size`. It takes negative numbers,
+/// too; we do not.
+///
+/// # Errors
+/// SGLang would refuse it, or it is negative or absurd.
+pub fn sglang_segment(text: &str) -> Result<u64, PlanError> {
+    let what = "the global segment";
+    let lower = python_text::strip(text).to_lowercase();
+    let (number, unit) = match lower.strip_suffix("gb") {
+        Some(number) => (number, 1 << 30),
+        None => (lower.as_str(), 1),
+    };
+    match python_text::int(number) {
+        PythonInt::Value(n) if n >= 0 => {
+            let bytes = n.checked_mul(unit).filter(|bytes| *bytes <= BYTES_MAX);
+            whole(bytes.ok_or(PlanError::TooLarge { what })?, what)
+        }
+        PythonInt::TooLarge => Err(PlanError::TooLarge { what }),
+        _ => Err(PlanError::NotASize {
+            text: text.to_owned(),
+            reader: "SGLang's segment size",
+            grammar: "a whole number with gb (1024^3 bytes), e.g. 16gb, or a whole number of bytes",
+        }),
+    }
+}
+
+/// `MC_MMAP_ARENA_POOL_SIZE`: a number with B, K, KB, M, MB, G, GB, T or TB (powers of 1024) in any case, rounded up to 2 MiB.
+/// 0 gives 0: here it stands for no arena (the store takes 8 GiB for a 0, with a warning).
+///
+/// Source: `mooncake/mooncake-store/src/utils.cpp`.
+///
+/// # Errors
+/// The store would not read it (and then take 8 GiB).
+pub fn arena(text: &str) -> Result<u64, PlanError> {
+    let bytes = store(text).map_err(|_| PlanError::NotASize {
+        text: text.to_owned(),
+        reader: "the store's arena",
+        grammar: "a number with b, kb, mb, gb or tb (powers of 1024), e.g. 8gb; anything else makes it take 8 GiB",
+    })?;
+    bytes.checked_next_multiple_of(2 << 20).ok_or(PlanError::TooLarge { what: "the arena" })
+}
+
+/// Sizes of a stand-alone store service: as [`arena`], without rounding.
+///
+/// # Errors
+/// The service would refuse it.
+pub fn store(text: &str) -> Result<u64, PlanError> {
+    let bad = || PlanError::NotASize {
+        text: text.to_owned(),
+        reader: "the store",
+        grammar: "a number with b, kb, mb, gb or tb (powers of 1024), e.g. 1.5gb",
+    };
+    // The grammar of `ByteSize` is the store's and Kubernetes' units, which the store does not know.
+    if text.contains(['i', 'I']) {
+        return Err(bad());
+    }
+    let ByteSize(bytes) = text.parse().map_err(|_| bad())?;
+    if i128::from(bytes) > BYTES_MAX { Err(PlanError::TooLarge { what: "the size" }) } else { Ok(bytes) }
+}
+
+fn whole(n: i128, what: &'static str) -> Result<u64, PlanError> {
+    u64::try_from(n).map_err(|_| PlanError::TooLarge { what })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hicache_size_is_a_whole_number_of_decimal_gb() {
+        assert_eq!((hicache_gb("64"), hicache_gb(" 1_0 "), hicache_gb("0")), (Ok(64), Ok(10), Ok(0)));
+        for bad in ["64gb", "1.5", "", "-1", "1e3"] {
+            assert!(matches!(hicache_gb(bad), Err(PlanError::NotASize { .. })), "{bad}");
+        }
+        assert_eq!(hicache_gb("9000001"), Err(PlanError::TooLarge { what: "--hicache-size" }));
+        assert_eq!(hicache_gb(&"9".repeat(80)), Err(PlanError::TooLarge { what: "--hicache-size" }));
+    }
+
+    #[test]
+    fn a_segment_of_sglang_is_whole_gb_or_bytes() {
+        for (text, bytes) in [("16gb", 16 << 30), ("16GB", 16 << 30), (" 16 gb ", 16 << 30), ("4_294", 4294), ("0", 0)]
+        {
+            assert_eq!(sglang_segment(text), Ok(bytes), "{text}");
+        }
+        for bad in ["16g", "16gib", "16mb", "1.5gb", "1e9", "", "-1gb", "gb"] {
+            assert!(matches!(sglang_segment(bad), Err(PlanError::NotASize { .. })), "{bad}");
+        }
+        assert!(matches!(sglang_segment("999999999999999gb"), Err(PlanError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn an_arena_is_rounded_up_to_2_mib_and_a_store_size_is_not() {
+        assert_eq!((arena("33mb"), arena("0"), arena("1.5 GB")), (Ok(34 << 20), Ok(0), Ok(3 << 29)));
+        assert_eq!((store("33mb"), store("4096")), (Ok(33 << 20), Ok(4096)));
+        for bad in ["8gib", "8Gi", "x", "", "-1"] {
+            assert!(arena(bad).is_err() && store(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! What Mooncake's own sizing script answers (`scripts/check_hicache_hugepage_requirements.py`), byte for byte.
+//!
+//! Its numbers are not what its own code allocates; [`crate::engine::plan::need`] has those. Beyond 127 bits, where the script goes
+//! on with big integers or dies of an infinite double, this gives [`UpstreamError::TooLarge`].
+
+use crate::engine::plan::python_text::{self, PythonInt};
+
+/// The texts of a command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// `--tp-size`, already read as a number.
+    pub tp: i128,
+    /// `--hicache-size`.
+    pub hicache: String,
+    /// `--global-segment-size`.
+    pub segment: String,
+    /// `--arena-pool-size`.
+    pub arena: String,
+    /// `--hugepage-size`.
+    pub hugepage: String,
+    /// `--available-hugetlb`; an empty one counts as not given.
+    pub available: Option<String>,
+}
+
+/// Why the script ends with 64.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UpstreamError {
+    /// Not a number with letters.
+    #[error("invalid size: {}", python_text::repr(.0))]
+    Invalid(String),
+    /// The letters are no unit.
+    #[error("unsupported size unit in {}", python_text::repr(.0))]
+    Unit(String),
+    /// No ranks.
+    #[error("tp_size must be positive")]
+    Tp,
+    /// Beyond what is computed here.
+    #[error("the sizes are too large")]
+    TooLarge,
+}
+
+/// Its verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// How many pages there are is not known.
+    PlanningOnly,
+    /// Less than the baseline.
+    Insufficient,
+    /// Less than baseline and arena.
+    ArenaMayFallBack,
+    /// Enough.
+    Clean,
+}
+
+impl Status {
+    /// The script's exit code.
+    pub const fn exit(self) -> u8 {
+        match self {
+            Status::PlanningOnly | Status::Clean => 0,
+            Status::ArenaMayFallBack => 1,
+            Status::Insufficient => 2,
+        }
+    }
+
+    fn lines(self) -> &'static str {
+        match self {
+            Status::PlanningOnly => PLANNING,
+            Status::Insufficient => INSUFFICIENT,
+            Status::ArenaMayFallBack => FALL_BACK,
+            Status::Clean => CLEAN,
+        }
+    }
+}
+
+/// Its figures, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// L2 and segment of a rank.
+    pub baseline_rank: u128,
+    /// Of all ranks.
+    pub baseline_total: u128,
+    /// L2, segment and arena of a rank.
+    pub clean_rank: u128,
+    /// Of all ranks.
+    pub clean_total: u128,
+    /// Bytes in huge pages, if known.
+    pub available: Option<u128>,
+    /// The verdict.
+    pub status: Status,
+}
+
+/// A size as the script reads it: a number and letters; truncated to bytes in a double.
+///
+/// # Errors
+/// The script refuses it.
+pub fn size(text: &str) -> Result<u128, UpstreamError> {
+    let normal: String = python_text::strip(text).to_lowercase().chars().filter(|c| *c != '_').collect();
+    let letters = normal.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let number = &normal[..normal.len() - letters.len()];
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if !digits(whole) || !digits(fraction) || !letters.bytes().all(|b| b.is_ascii_lowercase()) {
+        return Err(UpstreamError::Invalid(text.to_owned()));
+    }
+    let shift = match letters {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return Err(UpstreamError::Unit(text.to_owned())),
+    };
+    let number: f64 = number.parse().map_err(|_| UpstreamError::Invalid(text.to_owned()))?;
+    let bytes = number * (1u64 << shift) as f64;
+    if bytes >= (1u128 << 127) as f64 {
+        return Err(UpstreamError::TooLarge);
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative, and below 2^127")]
+    Ok(bytes as u128)
+}
+
+/// The script's answer; `pages_of` gives `nr_hugepages` of the pool of so many KiB.
+///
+/// The order of the checks is the script's: available (or hugepage size), hicache, segment, arena, tp. Where the script would crash
+/// on a bad hugepage size after all of that, this gives the error that the size deserves.
+///
+/// # Errors
+/// What makes the script end with 64.
+pub fn estimate(request: &Request, pages_of: &dyn Fn(u128) -> Option<u64>) -> Result<Estimate, UpstreamError> {
+    let available = match request.available.as_deref().filter(|text| !text.is_empty()) {
+        Some(text) => Some(size(text)?),
+        None => {
+            let page = size(&request.hugepage)?;
+            let pages = page.is_multiple_of(1024).then(|| pages_of(page / 1024)).flatten();
+            pages.map(|pages| u128::from(pages).checked_mul(page).ok_or(UpstreamError::TooLarge)).transpose()?
+        }
+    };
+    let (hicache, segment, arena) = (size(&request.hicache)?, size(&request.segment)?, size(&request.arena)?);
+    let tp = u128::try_from(request.tp).ok().filter(|tp| *tp > 0).ok_or(UpstreamError::Tp)?;
+    size(&request.hugepage)?;
+    let sum = |a: u128, b: u128| a.checked_add(b).ok_or(UpstreamError::TooLarge);
+    let times = |a: u128| a.checked_mul(tp).ok_or(UpstreamError::TooLarge);
+    let baseline_rank = sum(hicache, segment)?;
+    let clean_rank = sum(baseline_rank, arena)?;
+    let (baseline_total, clean_total) = (times(baseline_rank)?, times(clean_rank)?);
+    let status = match available {
+        None => Status::PlanningOnly,
+        Some(bytes) if bytes < baseline_total => Status::Insufficient,
+        Some(bytes) if bytes < clean_total => Status::ArenaMayFallBack,
+        Some(_) => Status::Clean,
+    };
+    Ok(Estimate { baseline_rank, baseline_total, clean_rank, clean_total, available, status })
+}
+
+/// What the script prints.
+///
+/// # Errors
+/// As [`estimate`].
+pub fn summary(request: &Request, estimate: &Estimate) -> Result<String, UpstreamError> {
+    let mut text = format!("Mooncake HiCache HugeTLB sizing summary\n\ntp-size:                {}\n", request.tp);
+    for (name, raw) in [
+        ("hicache-size:", &request.hicache),
+        ("global-segment-size:", &request.segment),
+        ("arena-pool-size:", &request.arena),
+        ("hugepage-size:", &request.hugepage),
+    ] {
+        text.push_str(&format!("{name:<24}{raw} ({})\n", pretty(size(raw)?)));
+    }
+    let available = estimate.available.map_or("unavailable (planning-only mode)".to_owned(), pretty);
+    text.push_str(&format!("{:<24}{available}\n\n", "available HugeTLB:"));
+    for (name, bytes) in [
+        ("baseline floor / rank:", estimate.baseline_rank),
+        ("baseline floor / total:", estimate.baseline_total),
+        ("clean arena / rank:", estimate.clean_rank),
+        ("clean arena / total:", estimate.clean_total),
+    ] {
+        text.push_str(&format!("{name:<24}{}\n", pretty(bytes)));
+    }
+    text.push_str(&format!("\n{}\n\n{NOTE}\n", estimate.status.lines()));
+    Ok(text)
+}
+
+/// Bytes with the largest of TiB, GiB, MiB that is not above them; below that KiB, and bytes below 1 KiB.
+pub fn pretty(bytes: u128) -> String {
+    let scaled = |shift: u32, unit: &str| format!("{:.2} {unit}", bytes as f64 / (1u64 << shift) as f64);
+    match bytes {
+        n if n >= 1 << 40 => scaled(40, "TiB"),
+        n if n >= 1 << 30 => scaled(30, "GiB"),
+        n if n >= 1 << 20 => scaled(20, "MiB"),
+        n if n >= 1 << 10 => scaled(10, "KiB"),
+        n => format!("{n} B"),
+    }
+}
+
+/// A decimal digit of any script, as Python's regular expressions take `\d`.
+pub fn is_decimal(c: char) -> bool {
+    python_text::decimal(c).is_some()
+}
+
+/// The number that `--tp-size` is.
+///
+/// # Errors
+/// It is larger than what is computed here; `None` is Python's ValueError.
+pub fn tp(text: &str) -> Option<Result<i128, UpstreamError>> {
+    match python_text::int(text) {
+        PythonInt::Value(n) => Some(Ok(n)),
+        PythonInt::TooLarge => Some(Err(UpstreamError::TooLarge)),
+        PythonInt::Invalid => None,
+    }
+}
+
+const PLANNING: &str = "Status: planning only\nMeaning: baseline and clean-arena targets were computed, but host HugeTLB capacity was not detected.";
+const INSUFFICIENT: &str = "Status: insufficient for baseline\nMeaning: the current HugeTLB pool is below the baseline floor. Expect startup or allocation failures.";
+const FALL_BACK: &str = "Status: baseline fits, arena may fall back\nMeaning: baseline should fit, but the cleaner fully arena-backed target is above the current HugeTLB pool. Arena allocations may partially or fully fall back to regular pages.";
+const CLEAN: &str = "Status: clean arena budget available\nMeaning: the current HugeTLB pool meets the cleaner target for baseline plus arena-backed bring-up.";
+const NOTE: &str = "Note: the baseline floor is a conservative bring-up estimate (hicache + global segment per rank). The clean-arena target adds the arena pool per rank to show when arena-backed runs are less likely to spill onto the regular-page fallback path.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request() -> Request {
+        Request {
+            tp: 4,
+            hicache: "64gb".to_owned(),
+            segment: "8gb".to_owned(),
+            arena: "56gb".to_owned(),
+            hugepage: "2mb".to_owned(),
+            available: None,
+        }
+    }
+
+    #[test]
+    fn sizes_are_doubles_of_powers_of_1024_truncated() {
+        for (text, bytes) in [
+            ("64gb", 64 << 30),
+            (" 8_GiB\n", 8 << 30),
+            ("1.9", 1),
+            ("1.0009765k", 1024),
+            ("9007199254740993", 9_007_199_254_740_992),
+            ("0.1gb", 107_374_182),
+        ] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for bad in ["", "_", "64 gb", ".5gb", "5.gb", "1.2.3gb", "1e9", "+8gb", "-8gb", "٤gb", "1,024mb"] {
+            assert_eq!(size(bad), Err(UpstreamError::Invalid(bad.to_owned())));
+        }
+        assert_eq!(size("1pb").unwrap_err().to_string(), "unsupported size unit in '1pb'");
+        assert_eq!(size(&"9".repeat(400)), Err(UpstreamError::TooLarge));
+    }
+
+    #[test]
+    fn the_pool_is_all_its_pages_and_equality_is_enough() {
+        let four = request();
+        let pages = |gib: u64| move |kib: u128| (kib == 2048).then_some(gib * 512);
+        assert_eq!(estimate(&four, &pages(512)).unwrap().status, Status::Clean);
+        assert_eq!(estimate(&four, &pages(511)).unwrap().status, Status::ArenaMayFallBack);
+        assert_eq!(estimate(&four, &pages(288)).unwrap().status, Status::ArenaMayFallBack);
+        assert_eq!(estimate(&four, &pages(287)).unwrap().status, Status::Insufficient);
+        assert_eq!(estimate(&four, &|_| None).unwrap().status, Status::PlanningOnly);
+    }
+
+    #[test]
+    fn absurd_numbers_are_errors() {
+        let huge = Request { tp: i128::MAX, ..request() };
+        assert_eq!(estimate(&huge, &|_| None), Err(UpstreamError::TooLarge));
+        assert_eq!(estimate(&Request { tp: 0, ..request() }, &|_| None), Err(UpstreamError::Tp));
+        assert_eq!(pretty(1_048_575), "1024.00 KiB");
+        assert_eq!(pretty(u128::MAX).split(' ').nth(1), Some("TiB"));
+    }
+}
