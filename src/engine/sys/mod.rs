@@ -5,10 +5,12 @@
 #![expect(unsafe_code, reason = "this is the one folder for it; every block argues its case")]
 
 pub mod host;
+pub mod hugetlb;
 pub mod interface;
 pub mod memory;
 pub mod pages;
 pub mod ports;
+pub mod reserve;
 pub mod socket;
 pub mod tree;
 

@@ -1,0 +1,116 @@
+//! The pools of huge pages in sysfs: of the whole host and of each NUMA node.
+//!
+//! `root` is `/sys` but in tests.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Pages of one size on one NUMA node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodePool {
+    /// The node.
+    pub node: u32,
+    /// Pages in its pool.
+    pub total: u64,
+    /// Pages nobody has touched.
+    pub free: u64,
+}
+
+/// `nr_hugepages` of the pool of `kib` KiB; `None` where the kernel has none of that size, or does not tell a number.
+pub fn total_pages(root: &Path, kib: u64) -> Option<u64> {
+    number(&root.join(format!("kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages"))).ok()
+}
+
+/// The numbers of the NUMA nodes that have memory; node 0 where the kernel knows no nodes.
+pub fn memory_nodes(root: &Path) -> Vec<u32> {
+    let text = fs::read_to_string(root.join("devices/system/node/has_memory")).unwrap_or_default();
+    let nodes = parse_list(text.trim());
+    if nodes.is_empty() { vec![0] } else { nodes }
+}
+
+/// The most NUMA nodes that a kernel is built for.
+const NODES_MAX: u32 = 1024;
+
+/// A list as the kernel writes one: `0-1,4`. What is not understood is left out.
+pub fn parse_list(text: &str) -> Vec<u32> {
+    let mut out = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(first), Ok(last)) = (first.trim().parse::<u32>(), last.trim().parse::<u32>()) {
+            out.extend(first..=last.min(NODES_MAX));
+        }
+    }
+    out
+}
+
+/// Where the pool of `kib` KiB of `node` is.
+pub fn node_folder(root: &Path, node: u32, kib: u64) -> PathBuf {
+    root.join(format!("devices/system/node/node{node}/hugepages/hugepages-{kib}kB"))
+}
+
+/// The pool of `kib` KiB of `node`.
+///
+/// # Errors
+/// The node has no such pool, or it cannot be read; with the path.
+pub fn node_pool(root: &Path, node: u32, kib: u64) -> Result<NodePool, (PathBuf, io::Error)> {
+    let folder = node_folder(root, node, kib);
+    let read = |name: &str| {
+        let path = folder.join(name);
+        number(&path).map_err(|e| (path, e))
+    };
+    Ok(NodePool { node, total: read("nr_hugepages")?, free: read("free_hugepages")? })
+}
+
+/// Ask the kernel for `pages` pages of `kib` KiB on `node`. It takes what it can get, without an error: read the pool again.
+///
+/// # Errors
+/// The file cannot be written; with the path.
+pub fn set_node_pages(root: &Path, node: u32, kib: u64, pages: u64) -> Result<(), (PathBuf, io::Error)> {
+    let path = node_folder(root, node, kib).join("nr_hugepages");
+    fs::write(&path, pages.to_string()).map_err(|e| (path, e))
+}
+
+/// Pages by which the pool of `kib` KiB may grow when they are asked for (`nr_overcommit_hugepages` that are not in use).
+pub fn overcommit_pages(root: &Path, kib: u64) -> u64 {
+    let folder = root.join(format!("kernel/mm/hugepages/hugepages-{kib}kB"));
+    let read = |name: &str| number(&folder.join(name)).unwrap_or(0);
+    read("nr_overcommit_hugepages").saturating_sub(read("surplus_hugepages"))
+}
+
+/// Bytes of a huge page where a program names no size; `None` without huge pages.
+pub fn default_page_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Hugepagesize:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+fn number(path: &Path) -> io::Result<u64> {
+    fs::read_to_string(path)?.trim().parse().map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_the_kernel_are_read() {
+        assert_eq!(parse_list("0-2,5"), [0, 1, 2, 5]);
+        assert_eq!(parse_list("0"), [0]);
+        assert_eq!(parse_list("x,1"), [1]);
+        assert!(parse_list("0-4294967295").len() <= 1025);
+    }
+
+    #[test]
+    fn a_node_pool_is_read_and_written() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = node_folder(root.path(), 1, 2048);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("nr_hugepages"), "4\n").unwrap();
+        fs::write(folder.join("free_hugepages"), "3\n").unwrap();
+        set_node_pages(root.path(), 1, 2048, 9).unwrap();
+        assert_eq!(node_pool(root.path(), 1, 2048).unwrap(), NodePool { node: 1, total: 9, free: 3 });
+        assert!(node_pool(root.path(), 0, 2048).unwrap_err().0.ends_with("hugepages-2048kB/nr_hugepages"));
+        assert_eq!((memory_nodes(root.path()), total_pages(root.path(), 2048)), (vec![0], None));
+    }
+}
