@@ -8,6 +8,7 @@
 pub mod client;
 pub mod config_json;
 pub mod error;
+pub mod fit;
 pub mod geometry;
 pub mod guard;
 pub mod host_pool;
@@ -15,8 +16,10 @@ pub mod layout;
 pub mod models;
 pub mod need;
 pub mod python_text;
+pub mod reuse;
 pub mod size_text;
 pub mod tiers;
+pub mod trace;
 pub mod upstream;
 
 pub use error::PlanError;
