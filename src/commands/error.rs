@@ -22,6 +22,8 @@ pub enum Exit {
     Host,
     /// A bug in mcctl.
     Bug,
+    /// What the program that is imitated byte for byte gives; its codes are its own.
+    Imitated(u8),
 }
 
 impl Exit {
@@ -34,6 +36,7 @@ impl Exit {
             Exit::Unreachable => 3,
             Exit::Host => 4,
             Exit::Bug => 70,
+            Exit::Imitated(code) => code,
         }
     }
 }

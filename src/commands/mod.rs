@@ -17,6 +17,7 @@ pub mod output;
 pub mod runtime;
 pub mod serve;
 pub mod settings;
+pub mod size_hugepages;
 pub mod status;
 pub mod store;
 pub mod target;
@@ -41,7 +42,8 @@ pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (speaks Mooncake 
 #[command(name = "mcctl", version = VERSION, max_term_width = 100, disable_help_subcommand = true)]
 #[command(after_help = "Exit codes: 0 done, 1 ran and the answer is no, 2 command line or configuration wrong, \
     3 something outside unreachable, 4 this host cannot do it, 70 a bug.\n\
-    A link named mooncake_master, mooncake_http_metadata_server, mc_store_rest_server or mooncake_store_service behaves as that program.")]
+    A link named mooncake_master, mooncake_http_metadata_server, mc_store_rest_server, mooncake_store_service, \
+    mooncake-hicache-sizing or check_hicache_hugepage_requirements behaves as that program.")]
 struct Cli {
     /// Log lines to write on stderr: off, error, warn, info, debug, trace, or a filter [environment: MCCTL_LOG, MC_LOG_LEVEL]
     #[arg(long, global = true, value_name = "LEVEL")]
@@ -68,6 +70,8 @@ enum Command {
     /// Measure
     #[command(subcommand)]
     Bench(bench::Command),
+    /// How much memory and how many huge pages a SGLang HiCache deployment takes, and whether this host has them
+    SizeHugepages(Box<size_hugepages::Args>),
     /// The RDMA devices of this host, what is wrong with them, and which to use
     Devices(devices::Args),
     /// A script with which a shell completes this command line
@@ -117,6 +121,9 @@ fn check_environment(variables: impl Iterator<Item = (OsString, OsString)>) -> R
 fn run(args: Vec<OsString>) -> Outcome {
     let args = args.into_iter().map(OsString::into_string).collect::<Result<Vec<_>, _>>();
     let args = args.map_err(|bad| Failure::usage(format!("an argument is not UTF-8: {}", bad.display())))?;
+    if let Some((program, rest)) = size_hugepages::compat_of(&args) {
+        return size_hugepages::compat::run(&program, &rest).map(Exit::Imitated);
+    }
     check_environment(std::env::vars_os())?;
     let (service, rest) = match service_of(&args) {
         Some(found) => found,
@@ -185,6 +192,10 @@ impl Cli {
             Command::Bench(command) => {
                 logging::init(level, QUIET)?;
                 command.run()
+            }
+            Command::SizeHugepages(args) => {
+                logging::init(level, QUIET)?;
+                args.run()
             }
             Command::Devices(args) => {
                 logging::init(level, QUIET)?;

@@ -14,6 +14,7 @@ mod rest;
 mod rpc;
 mod server;
 mod sim;
+mod sizing;
 mod store;
 mod transfer;
 mod wire;

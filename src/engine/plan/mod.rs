@@ -12,6 +12,7 @@ pub mod fit;
 pub mod geometry;
 pub mod guard;
 pub mod host_pool;
+pub mod l2;
 pub mod layout;
 pub mod models;
 pub mod need;

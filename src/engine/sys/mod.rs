@@ -4,6 +4,7 @@
 //! that go on the wire.
 #![expect(unsafe_code, reason = "this is the one folder for it; every block argues its case")]
 
+pub mod cgroup;
 pub mod host;
 pub mod hugetlb;
 pub mod interface;

@@ -21,6 +21,7 @@ const COMMANDS: &[&[&str]] = &[
     &["status"],
     &["bench"],
     &["bench", "transfer"],
+    &["size-hugepages"],
     &["devices"],
     &["completions"],
     &["man"],

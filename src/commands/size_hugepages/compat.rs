@@ -1,0 +1,315 @@
+//! Upstream's sizing script: its command line, output and exit codes, as `argparse` of Python 3.11 writes them on 80 columns.
+//!
+//! Two things differ. A bad `--hugepage-size` beside `--available-hugetlb` makes the script crash with a traceback and the code of
+//! "arena may fall back"; here it is the error that it deserves, with 64. And numbers beyond 127 bits are an error with 64.
+
+use std::path::Path;
+
+use crate::commands::error::Failure;
+use crate::commands::output;
+use crate::engine::plan::python_text::repr;
+use crate::engine::plan::upstream::{self, Request, UpstreamError};
+use crate::engine::sys::hugetlb;
+
+/// The name under which the script's image installs it; `--compat` goes by it, too.
+pub const PROGRAM: &str = "mooncake-hicache-sizing";
+
+/// The exit code of wrong sizes.
+const BAD_SIZE: u8 = 64;
+/// The exit code of wrong options.
+const BAD_OPTION: u8 = 2;
+/// Columns that `argparse` fills on 80.
+const WIDTH: usize = 78;
+
+const OPTIONS: [&str; 8] = [
+    "-h",
+    "--help",
+    "--tp-size",
+    "--hicache-size",
+    "--global-segment-size",
+    "--arena-pool-size",
+    "--hugepage-size",
+    "--available-hugetlb",
+];
+const REQUIRED: usize = 3;
+
+const DETAILS: &str = "
+Estimate HugeTLB capacity needed for a Mooncake HiCache launch. The tool
+reports both a baseline floor and a cleaner arena-backed target derived from
+benchmark bring-up experience.
+
+options:
+  -h, --help            show this help message and exit
+  --tp-size TP_SIZE
+  --hicache-size HICACHE_SIZE
+  --global-segment-size GLOBAL_SEGMENT_SIZE
+  --arena-pool-size ARENA_POOL_SIZE
+  --hugepage-size HUGEPAGE_SIZE
+  --available-hugetlb AVAILABLE_HUGETLB
+                        Override detected HugeTLB capacity with an explicit
+                        size such as '96gb'. If omitted, the tool tries
+                        /sys/kernel/mm/hugepages.
+";
+
+/// What a command line leads to.
+#[derive(Debug, PartialEq, Eq)]
+enum Parsed {
+    Run(Request),
+    Help,
+    /// The message of `argparse`.
+    Wrong(String),
+    /// tp is a number beyond ours.
+    Refused(UpstreamError),
+}
+
+/// Run the script as `program` with `args`; gives its exit code.
+///
+/// # Errors
+/// stdout cannot be written.
+pub fn run(program: &str, args: &[String]) -> Result<u8, Failure> {
+    let request = match parse(args) {
+        Parsed::Run(request) => request,
+        Parsed::Help => {
+            output::data(format!("{}{DETAILS}", usage(program)))?;
+            return Ok(0);
+        }
+        Parsed::Wrong(message) => {
+            output::say(format_args!("{}{program}: error: {message}", usage(program)));
+            return Ok(BAD_OPTION);
+        }
+        Parsed::Refused(error) => return Ok(refuse(&error)),
+    };
+    let pages_of = |kib| hugetlb::total_pages(Path::new("/sys"), u64::try_from(kib).ok()?);
+    let answer = upstream::estimate(&request, &pages_of);
+    match answer.and_then(|estimate| Ok((upstream::summary(&request, &estimate)?, estimate.status))) {
+        Ok((text, status)) => {
+            output::data(text)?;
+            Ok(status.exit())
+        }
+        Err(error) => Ok(refuse(&error)),
+    }
+}
+
+fn refuse(error: &UpstreamError) -> u8 {
+    output::say(format_args!("error: {error}"));
+    BAD_SIZE
+}
+
+/// `argparse`'s usage: words that do not fit on a line begin the next one, below the first option.
+fn usage(program: &str) -> String {
+    let indent = "usage: ".len() + program.len() + 1;
+    let mut words = vec!["[-h]".to_owned()];
+    for (i, option) in OPTIONS[2..].iter().enumerate() {
+        let value = option[2..].to_uppercase().replace('-', "_");
+        match i < REQUIRED {
+            true => words.extend([(*option).to_owned(), value]),
+            false => words.push(format!("[{option} {value}]")),
+        }
+    }
+    let mut text = format!("usage: {program}");
+    let mut column = text.len();
+    for word in words {
+        if column + 1 + word.len() > WIDTH {
+            text.push('\n');
+            text.push_str(&" ".repeat(indent));
+            column = indent;
+        } else {
+            text.push(' ');
+            column += 1;
+        }
+        column += word.len();
+        text.push_str(&word);
+    }
+    text + "\n"
+}
+
+/// What an argument looks like before any is consumed.
+enum Kind<'a> {
+    /// An argument.
+    Plain,
+    /// The first `--`; everything after it is plain.
+    Separator,
+    /// An option of ours by its place in [`OPTIONS`], and the value behind its `=`.
+    Known(usize, Option<&'a str>),
+    /// Begins as an option does, and is none.
+    Unknown,
+}
+
+fn parse(args: &[String]) -> Parsed {
+    let mut kinds = Vec::new();
+    for arg in args {
+        // Only the first one separates.
+        if kinds.iter().any(|kind| matches!(kind, Kind::Separator)) {
+            kinds.push(Kind::Plain);
+            continue;
+        }
+        match classify(arg) {
+            Ok(kind) => kinds.push(kind),
+            Err(message) => return Parsed::Wrong(message),
+        }
+    }
+    let mut values: [Option<String>; OPTIONS.len()] = Default::default();
+    let mut tp = None;
+    let mut extras: Vec<&str> = Vec::new();
+    let mut at = 0;
+    while at < args.len() {
+        let (option, attached) = match kinds[at] {
+            Kind::Known(option, attached) => (option, attached),
+            _ => {
+                extras.push(&args[at]);
+                at += 1;
+                continue;
+            }
+        };
+        if option < 2 {
+            match help(&args[at], attached) {
+                None => return Parsed::Help,
+                Some(message) => return Parsed::Wrong(message),
+            }
+        }
+        let value = match (attached, kinds.get(at + 1)) {
+            (Some(value), _) => {
+                at += 1;
+                value.to_owned()
+            }
+            (None, Some(Kind::Plain)) => {
+                at += 2;
+                args[at - 1].clone()
+            }
+            (None, _) => return Parsed::Wrong(format!("argument {}: expected one argument", OPTIONS[option])),
+        };
+        if option == 2 {
+            match upstream::tp(&value) {
+                None => return Parsed::Wrong(format!("argument --tp-size: invalid int value: {}", repr(&value))),
+                Some(number) => tp = Some(number),
+            }
+        }
+        values[option] = Some(value);
+    }
+    let missing: Vec<&str> = (2..2 + REQUIRED).filter(|i| values[*i].is_none()).map(|i| OPTIONS[i]).collect();
+    if !missing.is_empty() {
+        return Parsed::Wrong(format!("the following arguments are required: {}", missing.join(", ")));
+    }
+    if !extras.is_empty() {
+        return Parsed::Wrong(format!("unrecognized arguments: {}", extras.join(" ")));
+    }
+    let [_, _, _, hicache, segment, arena, hugepage, available] = values;
+    match (tp, hicache, segment) {
+        (Some(Ok(tp)), Some(hicache), Some(segment)) => Parsed::Run(Request {
+            tp,
+            hicache,
+            segment,
+            arena: arena.unwrap_or_else(|| "0".to_owned()),
+            hugepage: hugepage.unwrap_or_else(|| "2mb".to_owned()),
+            available,
+        }),
+        (Some(Err(error)), ..) => Parsed::Refused(error),
+        // Required ones were asked for above.
+        _ => Parsed::Wrong("arguments are required".to_owned()),
+    }
+}
+
+/// `-h` and `--help` take no value; letters behind `-h` are further options of one letter, and there is only `-h`.
+fn help(arg: &str, attached: Option<&str>) -> Option<String> {
+    let ignored = |value: &str| Some(format!("argument -h/--help: ignored explicit argument {}", repr(value)));
+    let mut rest = attached?;
+    if arg.starts_with("--") || rest.is_empty() {
+        return ignored(rest);
+    }
+    while let Some(more) = rest.strip_prefix('h') {
+        if more.is_empty() {
+            return None;
+        }
+        rest = more;
+    }
+    ignored(rest)
+}
+
+/// `ArgumentParser._parse_optional`. An error is an ambiguous abbreviation.
+fn classify(arg: &str) -> Result<Kind<'_>, String> {
+    if arg == "--" {
+        return Ok(Kind::Separator);
+    }
+    if !arg.starts_with('-') || arg.len() == 1 {
+        return Ok(Kind::Plain);
+    }
+    let place = |name: &str| OPTIONS.iter().position(|option| *option == name);
+    if let Some(option) = place(arg) {
+        return Ok(Kind::Known(option, None));
+    }
+    let (name, value) = match arg.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (arg, None),
+    };
+    if let (Some(option), Some(_)) = (place(name), value) {
+        return Ok(Kind::Known(option, value));
+    }
+    if arg.starts_with("--") {
+        let matching: Vec<usize> = (0..OPTIONS.len()).filter(|i| OPTIONS[*i].starts_with(name)).collect();
+        match matching[..] {
+            [option] => return Ok(Kind::Known(option, value)),
+            [] => {}
+            _ => {
+                let names: Vec<&str> = matching.iter().map(|i| OPTIONS[*i]).collect();
+                return Err(format!("ambiguous option: {arg} could match {}", names.join(", ")));
+            }
+        }
+    } else if let Some(letters) = arg.strip_prefix("-h") {
+        return Ok(Kind::Known(0, Some(letters)));
+    }
+    if is_negative_number(arg) || arg.contains(' ') { Ok(Kind::Plain) } else { Ok(Kind::Unknown) }
+}
+
+/// `^-\d+$|^-\d*\.\d+$`, where `$` also stands before a last newline.
+fn is_negative_number(arg: &str) -> bool {
+    let text = arg.strip_suffix('\n').unwrap_or(arg);
+    let Some(number) = text.strip_prefix('-') else { return false };
+    let digits = |text: &str| text.chars().all(upstream::is_decimal);
+    match number.split_once('.') {
+        None => !number.is_empty() && digits(number),
+        Some((whole, fraction)) => digits(whole) && !fraction.is_empty() && digits(fraction),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrong(line: &[&str]) -> String {
+        let args: Vec<String> = line.iter().map(|arg| (*arg).to_owned()).collect();
+        match parse(&args) {
+            Parsed::Wrong(message) => message,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn options_go_wrong_as_in_argparse() {
+        for (line, message) in [
+            (
+                &["--tp-size", "1", "--"][..],
+                "the following arguments are required: --hicache-size, --global-segment-size",
+            ),
+            (&["--tp-size", "--", "1"], "argument --tp-size: expected one argument"),
+            (&["--h", "8gb"], "ambiguous option: --h could match --help, --hicache-size, --hugepage-size"),
+            (&["--tp-size=x"], "argument --tp-size: invalid int value: 'x'"),
+            (&["--tp-size"], "argument --tp-size: expected one argument"),
+            (&["--tp-size", "-8gb"], "argument --tp-size: expected one argument"),
+            (&["-h=x"], "argument -h/--help: ignored explicit argument 'x'"),
+            (&["-hhx"], "argument -h/--help: ignored explicit argument 'x'"),
+            (&["--help=3"], "argument -h/--help: ignored explicit argument '3'"),
+            (&["--tp", "1", "--hi", "1", "--g", "1", "a", "-z", "--", "--tp"], "unrecognized arguments: a -z -- --tp"),
+        ] {
+            assert_eq!(wrong(line), message, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn what_looks_like_a_negative_number_or_has_a_blank_is_a_value() {
+        for value in ["-2", "-.5", "-8 gb", "-", ""] {
+            let args = ["--tp=1", "--hicache-size", value, "--global=1"].map(str::to_owned);
+            assert!(matches!(parse(&args), Parsed::Run(request) if request.hicache == value), "{value:?}");
+        }
+        assert_eq!(parse(&["-hh".to_owned()]), Parsed::Help);
+    }
+}

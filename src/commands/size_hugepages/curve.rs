@@ -1,0 +1,225 @@
+//! `--trace`: the hit rate of any L2 and L3 on recorded requests, and the smallest sizes that reach a wanted one.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::output;
+use crate::commands::size_hugepages::{Args, curve_svg, question};
+use crate::engine::base::ByteSize;
+use crate::engine::base::text::escaped;
+use crate::engine::plan::host_pool::Wish;
+use crate::engine::plan::reuse::{Curve, Reuse};
+use crate::engine::plan::tiers::{self, FILLED_PERCENT, StoredPage};
+use crate::engine::plan::trace::{self, LINE_BYTES_MAX};
+
+/// A point of the curve.
+#[derive(Clone, Debug, Serialize)]
+pub struct Point {
+    /// Tokens that the cache holds.
+    pub tokens: u64,
+    /// Of the blocks asked for, those that it has.
+    pub hit_rate: f64,
+    /// `--hicache-size` for it, decimal GB per rank, in a server of one group.
+    pub hicache_gb: Option<u64>,
+    /// Bytes of segments for it, all ranks of the store together, filled to 90 %.
+    pub segment_bytes: Option<u64>,
+}
+
+/// A wanted hit rate.
+#[derive(Clone, Debug, Serialize)]
+struct Wanted {
+    hit_rate: f64,
+    /// The smallest cache; `null` where none is large enough.
+    reached: Option<Point>,
+}
+
+#[derive(Debug, Serialize)]
+struct Document {
+    schema: &'static str,
+    trace: String,
+    requests: u64,
+    blocks: u64,
+    distinct_blocks: u64,
+    block_tokens: u64,
+    best_hit_rate: f64,
+    curve: Vec<Point>,
+    wanted: Vec<Wanted>,
+}
+
+/// What a token takes.
+struct Scale {
+    block_tokens: u64,
+    /// The largest token of a pipeline stage: it decides how many fit into `--hicache-size`.
+    l2_token_bytes: Option<u64>,
+    stored: Option<StoredPage>,
+}
+
+/// Points of the curve besides its end: each holds a half more than the one before.
+const POINTS_MAX: usize = 64;
+
+/// Answer.
+///
+/// # Errors
+/// What the user has to know.
+pub fn run(args: &Args, path: &str) -> Outcome {
+    let scale = scale(args)?;
+    let (curve, requests) = read(path)?;
+    let mut sizes = Vec::new();
+    let mut size = 1u64;
+    while size < curve.distinct() && sizes.len() < POINTS_MAX {
+        sizes.push(size);
+        size += size.div_ceil(2);
+    }
+    sizes.extend((curve.distinct() > 0).then_some(curve.distinct()));
+    let point = |blocks: u64| scale.point(&curve, blocks);
+    let wanted = |rate: &f64| {
+        let millionths = (rate * 1e6).round();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "from 0 to a million, as clap saw to"
+        )]
+        Wanted { hit_rate: *rate, reached: curve.smallest(millionths as u64).map(point) }
+    };
+    let document = Document {
+        schema: "mcctl.hit-rate-curve/1",
+        trace: path.to_owned(),
+        requests,
+        blocks: curve.asked,
+        distinct_blocks: curve.distinct(),
+        block_tokens: scale.block_tokens,
+        best_hit_rate: rate(&curve, curve.distinct()),
+        curve: sizes.into_iter().map(point).collect(),
+        wanted: args.hit_rate.iter().map(wanted).collect(),
+    };
+    if let Some(file) = &args.svg {
+        let picture = curve_svg::picture(&document.curve);
+        std::fs::write(file, picture).map_err(|error| {
+            Failure::host("the picture cannot be written").tried(file.display().to_string()).found(error.to_string())
+        })?;
+    }
+    if args.json {
+        output::json(&document)?;
+    } else {
+        output::data(render(&document))?;
+    }
+    Ok(if document.wanted.iter().all(|wanted| wanted.reached.is_some()) { Exit::Done } else { Exit::No })
+}
+
+fn rate(curve: &Curve, blocks: u64) -> f64 {
+    curve.hits(blocks) as f64 / curve.asked.max(1) as f64
+}
+
+fn scale(args: &Args) -> Result<Scale, Failure> {
+    // Only what a token takes is asked for; the size does not matter for that.
+    let wanted = question::sized(args, Wish::Gb(1))?.wanted;
+    let mut scale = Scale { block_tokens: args.trace_block_tokens, l2_token_bytes: None, stored: None };
+    if let Some(geometry) = wanted.geometry.filter(|geometry| geometry.window_layers == 0) {
+        let pools = crate::engine::plan::host_pool::pools(wanted.wish, 1, &geometry, &wanted.layout, wanted.cache)?;
+        scale.l2_token_bytes = pools.iter().map(|pool| pool.token_bytes).max();
+        scale.stored = Some(tiers::stored_page(wanted.page_size, &geometry, &wanted.layout, wanted.cache)?);
+    }
+    Ok(scale)
+}
+
+impl Scale {
+    fn point(&self, curve: &Curve, blocks: u64) -> Point {
+        let tokens = blocks.saturating_mul(self.block_tokens);
+        let bytes = |token_bytes: u64| u128::from(tokens) * u128::from(token_bytes);
+        let narrow = |value: u128| u64::try_from(value).unwrap_or(u64::MAX);
+        Point {
+            tokens,
+            hit_rate: rate(curve, blocks),
+            hicache_gb: self.l2_token_bytes.map(|own| narrow(bytes(own).div_ceil(1_000_000_000))),
+            segment_bytes: self
+                .stored
+                .map(|page| narrow((bytes(page.token_bytes) * 100).div_ceil(u128::from(FILLED_PERCENT)))),
+        }
+    }
+}
+
+fn read(path: &str) -> Result<(Curve, u64), Failure> {
+    let unreadable = |error: std::io::Error| {
+        Failure::usage("the trace cannot be read").tried(path.to_owned()).found(error.to_string())
+    };
+    let mut file = BufReader::new(File::open(path).map_err(unreadable)?);
+    let (mut reuse, mut line, mut number, mut requests) = (Reuse::new(), String::new(), 0u64, 0u64);
+    loop {
+        line.clear();
+        number += 1;
+        let wrong = |found: &str| {
+            Failure::usage("a line of the trace is no request").tried(format!("{path}, line {number}")).found(found)
+        };
+        if Read::by_ref(&mut file).take(LINE_BYTES_MAX + 1).read_line(&mut line).map_err(unreadable)? == 0 {
+            return Ok((reuse.curve(), requests));
+        }
+        if line.len() as u64 > LINE_BYTES_MAX {
+            return Err(wrong("more than 16 MiB"));
+        }
+        let Some(blocks) = trace::blocks(&line).map_err(|error| {
+            wrong(&error)
+                .next("a trace in Mooncake's format has a JSON object with hash_ids, a list of numbers, on each line")
+        })?
+        else {
+            continue;
+        };
+        if !reuse.request(&blocks) {
+            return Err(wrong("too many different blocks"));
+        }
+        requests += 1;
+    }
+}
+
+fn render(document: &Document) -> String {
+    let mut text = format!(
+        "{} requests of {}, {} blocks of {} tokens, {} of them different: at most {:.2} % can be hit.\n\n",
+        document.requests,
+        escaped(&document.trace),
+        document.blocks,
+        document.block_tokens,
+        document.distinct_blocks,
+        document.best_hit_rate * 100.0
+    );
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["tokens held", "hit rate", "L2: --hicache-size", "L3: segments"]);
+    for point in &document.curve {
+        table.add_row(cells(point));
+    }
+    for column in 0..4 {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    text.push_str(&format!("{}\n", table.trim_fmt()));
+    for wanted in &document.wanted {
+        let rate = wanted.hit_rate * 100.0;
+        match &wanted.reached {
+            Some(point) => {
+                let [tokens, reached, l2, l3] = cells(point);
+                text.push_str(&format!("\n{rate:.1} %: {tokens} tokens suffice ({reached})"));
+                if point.hicache_gb.is_some() {
+                    text.push_str(&format!(": L2 of {l2} per rank, or segments of {l3} in all"));
+                }
+            }
+            None => text.push_str(&format!("\n{rate:.1} %: no size reaches that")),
+        }
+    }
+    if document.curve.iter().all(|point| point.hicache_gb.is_none()) {
+        text.push_str("\nWith --model the sizes of L2 and L3 are shown, too.");
+    }
+    text + "\n"
+}
+
+fn cells(point: &Point) -> [String; 4] {
+    [
+        point.tokens.to_string(),
+        format!("{:.2} %", point.hit_rate * 100.0),
+        point.hicache_gb.map_or("?".to_owned(), |gb| format!("{gb} GB")),
+        point.segment_bytes.map_or("?".to_owned(), |bytes| ByteSize(bytes).to_string()),
+    ]
+}

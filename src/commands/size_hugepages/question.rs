@@ -1,0 +1,148 @@
+//! The command line as a [`Deployment`]: every text in the grammar of the program that will read it.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use crate::commands::error::Failure;
+use crate::commands::size_hugepages::Args;
+use crate::engine::plan::client::{GIB1, MIB2};
+use crate::engine::plan::config_json::{self, CONFIG_BYTES_MAX};
+use crate::engine::plan::geometry::{CacheType, Geometry};
+use crate::engine::plan::host_pool::Wish;
+use crate::engine::plan::layout::Layout;
+use crate::engine::plan::need::{Deployment, Services};
+use crate::engine::plan::{PlanError, models, size_text, upstream};
+use crate::engine::sys::hugetlb;
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// What is to be started.
+    pub wanted: Deployment,
+    /// The model, and where its figures come from.
+    pub model: Option<(String, String)>,
+}
+
+impl From<PlanError> for Failure {
+    fn from(error: PlanError) -> Failure {
+        let failure = Failure::usage(error.to_string());
+        match error {
+            PlanError::UnknownModel { .. } => {
+                failure.next("write one of those, or the path of the model's config.json")
+            }
+            PlanError::NotASize { reader: "SGLang's --hicache-size", .. } => {
+                failure.next("write --hicache-size 64 for 64 GB; --compat reads sizes as upstream's script does")
+            }
+            PlanError::Unsupported { .. } => failure.next("leave --model out for bounds"),
+            _ => failure,
+        }
+    }
+}
+
+/// Read the command line.
+///
+/// # Errors
+/// A text is not what its reader takes, or the deployment is none that SGLang starts.
+pub fn read(args: &Args) -> Result<Question, Failure> {
+    let wish = match (&args.hicache_size, args.hicache_ratio, args.device_pool_tokens) {
+        (Some(text), ..) => match size_text::hicache_gb(text)? {
+            0 => return Err(Failure::usage("--hicache-size 0 leaves the size to the ratio").next(NO_SIZE)),
+            gb => Wish::Gb(gb),
+        },
+        (None, Some(ratio), Some(device_tokens)) => Wish::Ratio { ratio, device_tokens },
+        _ => return Err(Failure::usage("the size of L2 is not given").next(NO_SIZE)),
+    };
+    sized(args, wish)
+}
+
+/// Read the command line, for L2 of `wish`.
+///
+/// # Errors
+/// As [`read`].
+pub fn sized(args: &Args, wish: Wish) -> Result<Question, Failure> {
+    let layout = Layout::new(args.tp_size, args.pp_size, args.dp_size, args.enable_dp_attention, args.nnodes)?;
+    if args.page_size == 0 || args.conversation_tokens == 0 {
+        return Err(Failure::usage("--page-size and --conversation-tokens must be at least 1"));
+    }
+    let model = args.model.as_deref().map(model).transpose()?;
+    if model.is_none() && matches!(wish, Wish::Ratio { .. }) {
+        return Err(Failure::usage("--hicache-ratio counts tokens, and without --model nobody knows their size")
+            .next("name the model, or give --hicache-size"));
+    }
+    let cache = match args.kv_cache_dtype.as_str() {
+        "auto" | "bf16" | "bfloat16" => CacheType::Half,
+        "fp8_e4m3" | "fp8_e5m2" => CacheType::Fp8,
+        other => {
+            let text = format!("--kv-cache-dtype {other} is none that is sized here");
+            return Err(Failure::usage(text).next("auto, bf16, fp8_e4m3 or fp8_e5m2"));
+        }
+    };
+    let page = match upstream::size(&args.hugepage_size).ok().and_then(|bytes| u64::try_from(bytes).ok()) {
+        Some(page @ (MIB2 | GIB1)) => page,
+        _ => {
+            let text = format!("--hugepage-size {}: the store has huge pages of 2 MiB and 1 GiB", args.hugepage_size);
+            return Err(Failure::usage(text).next("write 2mb or 1gb"));
+        }
+    };
+    let is_rdma = args.protocol == "rdma";
+    if !is_rdma && !args.nic_numa_nodes.is_empty() {
+        return Err(Failure::usage("--nic-numa-nodes only matters with --protocol rdma"));
+    }
+    let services = Services {
+        count: args.store_services,
+        segment: size_text::store(&args.store_segment_size)?,
+        local_buffer: size_text::store(&args.store_local_buffer_size)?,
+    };
+    let mut nic_nodes = args.nic_numa_nodes.clone();
+    nic_nodes.sort_unstable();
+    nic_nodes.dedup();
+    let wanted = Deployment {
+        layout,
+        geometry: model.as_ref().map(|model| model.geometry),
+        cache,
+        page_size: args.page_size,
+        wish,
+        group_segment: size_text::sglang_segment(&args.global_segment_size)?,
+        arena: size_text::arena(&args.arena_pool_size)?,
+        page,
+        default_page: hugetlb::default_page_bytes().filter(|bytes| *bytes == GIB1).unwrap_or(MIB2),
+        nic_nodes: nic_nodes.len() as u64,
+        services,
+    };
+    Ok(Question { wanted, model: model.map(|model| (model.name, model.source)) })
+}
+
+const NO_SIZE: &str = "give --hicache-size GB, --hicache-ratio with --device-pool-tokens and --model, or --fit";
+
+struct Model {
+    name: String,
+    geometry: Geometry,
+    source: String,
+}
+
+/// A path wins over a name: what has a separator or ends in .json, and what is there.
+fn model(text: &str) -> Result<Model, Failure> {
+    let path = Path::new(text);
+    let is_path = path.is_dir() || path.is_file() || text.ends_with(".json") || text.starts_with(['.', '/']);
+    if !is_path {
+        let known = models::by_name(text)?;
+        let name = known.names.first().copied().unwrap_or_default().to_owned();
+        return Ok(Model { name, geometry: known.geometry, source: known.source.to_owned() });
+    }
+    let file = if path.is_dir() { path.join("config.json") } else { PathBuf::from(path) };
+    let unreadable = |error: std::io::Error| {
+        Failure::usage("the model's config.json cannot be read")
+            .tried(file.display().to_string())
+            .found(error.to_string())
+    };
+    let mut config = String::new();
+    let bytes = File::open(&file)
+        .and_then(|open| open.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut config))
+        .map_err(unreadable)?;
+    if bytes as u64 > CONFIG_BYTES_MAX {
+        return Err(Failure::usage("the model's config.json is larger than 4 MiB").tried(file.display().to_string()));
+    }
+    let geometry = config_json::read(&config).map_err(|e| Failure::from(e).tried(file.display().to_string()))?;
+    Ok(Model { name: file.display().to_string(), geometry, source: "its config.json".to_owned() })
+}

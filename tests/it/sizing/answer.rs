@@ -1,0 +1,131 @@
+//! The answers of `mcctl size-hugepages` by the code's figures. All for another host, so that this one does not matter.
+
+use crate::cli::{Run, mcctl};
+
+fn ask(line: &str) -> Run {
+    let mut args = vec!["size-hugepages"];
+    args.extend(line.split_whitespace());
+    mcctl(&args)
+}
+
+fn document(line: &str, code: i32) -> serde_json::Value {
+    let run = ask(&format!("{line} --json"));
+    assert_eq!(run.code, code, "{run:?}");
+    serde_json::from_str(&run.stdout).unwrap()
+}
+
+const EXAMPLE: &str = "--tp-size 4 --hicache-size 64 --global-segment-size 8gb --model Qwen3-32B --page-size 64";
+
+#[test]
+fn upstreams_example_takes_246_gib_and_not_288() {
+    let fits = document(&format!("{EXAMPLE} --available-hugetlb 126200x2mb").replace("126200x2mb", "264660582400"), 0);
+    assert_eq!(fits["schema"], "mcctl.size-hugepages/1");
+    assert_eq!(fits["host_hugepages"], serde_json::json!({"least": 126_200, "most": 126_200}));
+    assert_eq!(fits["ranks"][0]["l2_bytes"]["most"], 64_000_884_736u64);
+    assert_eq!(fits["upstream"]["baseline_bytes"], 288u64 << 30);
+    assert_eq!(fits["verdict"], "fits");
+    let short = document(&format!("{EXAMPLE} --available-hugetlb 264660582399"), 1);
+    assert_eq!(short["verdict"], "hugepages-short");
+    let arena = document(&format!("{EXAMPLE} --arena-pool-size 56gb --available-hugetlb 1tb"), 0);
+    assert_eq!(arena["host_hugepages"]["most"], 236_760);
+}
+
+#[test]
+fn sglangs_guard_can_say_no_where_huge_pages_are_enough() {
+    let line = format!("{EXAMPLE} --available-hugetlb 512gb --available-memory 200gb");
+    assert_eq!(document(&line, 1)["verdict"], "memory-short");
+    let text = ask(&line);
+    assert!(text.stdout.contains("SGLang refuses an L2 above"), "{text:?}");
+    let enough = format!("{EXAMPLE} --available-hugetlb 512gb --available-memory 249gb");
+    assert_eq!(document(&enough, 0)["guard"]["ranks"], 4);
+}
+
+#[test]
+fn without_a_model_there_are_bounds() {
+    let bounds = document("--tp-size 4 --hicache-size 64 --available-hugetlb 512gb", 0);
+    assert!(bounds["host_hugepages"]["least"].as_u64() < bounds["host_hugepages"]["most"].as_u64());
+    assert_eq!(bounds["tiers"].as_array().unwrap().len(), 0);
+    let between = bounds["host_hugepages"]["least"].as_u64().unwrap() << 21;
+    let line = format!("--tp-size 4 --hicache-size 64 --available-hugetlb {between}");
+    assert_eq!(document(&line, 1)["verdict"], "not-certain");
+}
+
+#[test]
+fn a_table_names_every_size_with_its_unit_and_shows_both_estimates() {
+    let text = ask("--hicache-size 30 --model Qwen/Qwen3-32B --available-hugetlb 64gb");
+    let text = text.succeeds();
+    for part in [
+        "It fits.",
+        "30.00 GB (27.94 GiB) per rank",
+        "114441",
+        "Upstream's script says 34 GiB",
+        "KEP-74 shows 26.96 GiB for 219474 keys",
+        "26.79 GiB. The other 0.63 % no source explains",
+        "export MOONCAKE_GLOBAL_SEGMENT_SIZE=4gb",
+    ] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+}
+
+#[test]
+fn a_config_json_is_read_from_a_file_or_its_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.json");
+    std::fs::write(&file, r#"{"num_hidden_layers": 64, "num_key_value_heads": 8, "head_dim": 128}"#).unwrap();
+    for path in [folder.path(), &file] {
+        let line = format!("--hicache-size 30 --page-size 64 --available-hugetlb 64gb --model {}", path.display());
+        assert_eq!(document(&line, 0)["ranks"][0]["l2_bytes"]["most"], 30_014_439_424u64);
+    }
+    std::fs::write(&file, r#"{"num_hidden_layers": 64}"#).unwrap();
+    let run = ask(&format!("--hicache-size 30 --model {}", file.display()));
+    assert!(run.fails(2).contains("no usable num_key_value_heads"), "{run:?}");
+}
+
+#[test]
+fn what_is_wrong_is_one_line_and_exit_2() {
+    for (line, part) in [
+        ("--hicache-size 64gb", "a whole number of decimal GB"),
+        ("--hicache-size -1", "a whole number of decimal GB"),
+        ("--hicache-size 1.5", "a whole number of decimal GB"),
+        ("--hicache-size 99999999999999999999999", "absurdly large"),
+        ("--hicache-size 0", "leaves the size to the ratio"),
+        ("", "the size of L2 is not given"),
+        ("--hicache-size 1 --global-segment-size 16gib", "a whole number with gb"),
+        ("--hicache-size 1 --global-segment-size -1gb", "a whole number with gb"),
+        ("--hicache-size 1 --global-segment-size 99999999999gb", "absurdly large"),
+        ("--hicache-size 1 --arena-pool-size 8gib", "the store's arena"),
+        ("--hicache-size 1 --hugepage-size 4mb", "huge pages of 2 MiB and 1 GiB"),
+        ("--hicache-size 1 --available-hugetlb lots", "invalid size: 'lots'"),
+        ("--hicache-size 1 --tp-size 0", "tp must be at least 1"),
+        ("--hicache-size 1 --tp-size 4 --nnodes 3", "cannot be divided by nnodes 3"),
+        ("--hicache-size 1 --tp-size 4 --dp-size 3 --enable-dp-attention", "cannot be divided by dp 3"),
+        ("--hicache-size 1 --tp-size 4 --dp-size 2 --nnodes 2", "needs DP attention"),
+        ("--hicache-size 1 --model Qwen4-32B", "nearest: Qwen3-32B"),
+        ("--hicache-size 1 --model ./nothing.json", "cannot be read"),
+        ("--hicache-size 1 --model Qwen3-8B --pp-size 64", "more than the 36 layers"),
+        ("--hicache-size 1 --kv-cache-dtype fp4", "none that is sized here"),
+        ("--hicache-size 1 --nic-numa-nodes 0,1", "only matters with --protocol rdma"),
+        ("--hicache-ratio 2", "--device-pool-tokens"),
+        ("--hicache-ratio 2 --device-pool-tokens 5", "without --model"),
+        ("--hicache-ratio -2 --device-pool-tokens 5 --model Qwen3-8B", "positive number"),
+        ("--hicache-size 1 --hicache-ratio 2 --device-pool-tokens 5", "cannot be used with"),
+        ("--hicache-size 1 --page-size 0", "must be at least 1"),
+    ] {
+        let run = ask(line);
+        let said = run.fails(2);
+        assert!(said.contains(part) && !said.contains('\n'), "{line}: {said}");
+    }
+}
+
+#[test]
+fn the_largest_sizes_that_fit_are_found_and_then_fit() {
+    let line = "--fit --tp-size 8 --page-size 64 --model Qwen3-32B --available-hugetlb 0 --available-memory 1tb";
+    let run = ask(line);
+    run.succeeds();
+    assert!(run.stdout.contains("45.00 GB (41.91 GiB) per rank"), "{run:?}");
+    assert!(run.stdout.contains("MOONCAKE_GLOBAL_SEGMENT_SIZE=335gb"), "{run:?}");
+    let none = ask("--fit --model Qwen3-32B --available-hugetlb 0 --available-memory 8gb");
+    assert!(none.fails(1).contains("not even 1 GB"), "{none:?}");
+    let both = ask("--fit --hicache-size 4 --model Qwen3-32B");
+    assert!(both.fails(2).contains("cannot be used with"), "{both:?}");
+}
