@@ -3,6 +3,7 @@
 pub mod alloc;
 pub mod base;
 pub mod bench;
+pub mod check;
 pub mod env;
 pub mod http;
 pub mod master;
