@@ -33,6 +33,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::serve::Service;
+use crate::engine::sys::signal;
 
 /// What `--version` says after the program's name.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (speaks Mooncake 0.3.13)");
@@ -103,6 +104,7 @@ struct Raw {
 /// Run the command line `args` (the program's name first) and give its exit code.
 pub fn main(args: Vec<OsString>) -> ExitCode {
     error::install_panic_hook();
+    signal::file_size_limit_is_an_error();
     error::guard(|| run(args).unwrap_or_else(|failure| failure.report())).into()
 }
 

@@ -1,6 +1,9 @@
 //! Which master a command talks to, and how long it waits: flags, then environment, then the usual place.
 
+use std::io;
 use std::time::Duration;
+
+use nix::errno::Errno;
 
 use crate::commands::admin::{self, Admin};
 use crate::commands::args;
@@ -14,6 +17,11 @@ use crate::engine::wire::MasterCalls;
 pub const RPC_PORT: u16 = 50051;
 /// A connection is there sooner than this or not at all.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
+
+/// Is it this host that has no descriptor for another connection, whoever is at the other end?
+fn is_out_of_files(error: &io::Error) -> bool {
+    matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::EMFILE | Errno::ENFILE))
+}
 
 /// Flags that name a master.
 #[derive(Clone, Debug, clap::Args)]
@@ -138,6 +146,12 @@ impl Master {
     /// What a call that has no answer means to the user.
     pub fn failure(&self, error: &CallError) -> Failure {
         let failure = match error {
+            CallError::Connect { source, .. } if is_out_of_files(source) => {
+                return Failure::host("this process has no file descriptor left for a connection")
+                    .tried(format!("call {} ({})", self.at, self.origin))
+                    .found(source.to_string())
+                    .next("raise the limit: ulimit -n 65536");
+            }
             CallError::Connect { source, .. } => {
                 Failure::unreachable(format!("cannot reach the master at {}", self.at)).found(source.to_string())
             }
@@ -158,6 +172,7 @@ impl Master {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::error::Exit;
 
     fn resolve(
         master: Option<&str>,
@@ -175,6 +190,16 @@ mod tests {
 
     fn found(at: &str, admin: &str, origin: &str) -> Result<(String, String, String), String> {
         Ok((at.to_owned(), admin.to_owned(), origin.to_owned()))
+    }
+
+    #[test]
+    fn a_process_without_descriptors_blames_itself_and_not_the_master() {
+        let args = MasterArgs { master: Some("m:1".to_owned()), admin: None, timeout: Duration::from_secs(1) };
+        let master = args.resolve().expect("an address");
+        let connect = |source: io::Error| CallError::Connect { address: HostPort::new("m", 1), source: source.into() };
+        let failure = master.failure(&connect(io::Error::from_raw_os_error(Errno::EMFILE as i32)));
+        assert_eq!(failure.exit, Exit::Host);
+        assert_eq!(master.failure(&connect(io::ErrorKind::ConnectionRefused.into())).exit, Exit::Unreachable);
     }
 
     #[test]

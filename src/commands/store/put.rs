@@ -18,6 +18,7 @@ use crate::engine::base::text::Quoted;
 use crate::engine::base::{ByteSize, ErrorCode, ObjectKey};
 use crate::engine::env::RealEnv;
 use crate::engine::store::{PutOutcome, StoreClient, StoreError};
+use crate::engine::sys::host;
 use crate::engine::sys::memory::{Memory, Slice};
 use crate::engine::wire::types::{ReplicateConfig, SoftPinAction};
 
@@ -93,6 +94,25 @@ fn soft_pin(text: &str) -> Result<SoftPin, String> {
     match text {
         "" => Ok(SoftPin(None)),
         text => parsers::duration(text).map(|life| SoftPin(Some(life))),
+    }
+}
+
+/// All bytes of `input`, which is called `from`, if `room` bytes hold them twice: once grown, once while they grow.
+fn read_all<R: Read>(from: &str, input: io::Result<R>, room: u64) -> Result<Vec<u8>, Failure> {
+    let most = room / 2;
+    let too_large = |found: String| {
+        Failure::host(format!("{from} does not fit this host's memory"))
+            .tried("read it whole, since an object is put in one piece")
+            .found(found)
+    };
+    let mut bytes = Vec::new();
+    match input.and_then(|input| input.take(most.saturating_add(1)).read_to_end(&mut bytes)) {
+        Ok(_) if bytes.len() as u64 > most => {
+            Err(too_large(format!("more than {}, half of what is available", ByteSize(most))))
+        }
+        Ok(_) => Ok(bytes),
+        Err(error) if error.kind() == io::ErrorKind::OutOfMemory => Err(too_large(error.to_string())),
+        Err(error) => Err(Failure::usage(format!("cannot read {from}")).found(error.to_string())),
     }
 }
 
@@ -187,19 +207,10 @@ impl Args {
         if let Some(text) = &self.value {
             return Ok(text.clone().into_bytes());
         }
-        let mut bytes = Vec::new();
-        let (from, read) = match self.file.as_ref().filter(|path| path.as_os_str() != "-") {
-            Some(path) => {
-                (path.display().to_string(), File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)))
-            }
-            None => ("stdin".to_owned(), io::stdin().lock().read_to_end(&mut bytes)),
-        };
-        match read {
-            Ok(_) => Ok(bytes),
-            Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
-                Err(Failure::host(format!("{from} does not fit this host's memory")).found(error.to_string()))
-            }
-            Err(error) => Err(Failure::usage(format!("cannot read {from}")).found(error.to_string())),
+        let room = host::memory().map_or(u64::MAX, |memory| memory.available);
+        match self.file.as_ref().filter(|path| path.as_os_str() != "-") {
+            Some(path) => read_all(&path.display().to_string(), File::open(path), room),
+            None => read_all("stdin", Ok(io::stdin().lock()), room),
         }
     }
 
@@ -214,5 +225,19 @@ impl Args {
             config.preferred_segment = name.as_str().into();
         }
         config
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_input_without_end_is_refused_once_it_exceeds_half_of_what_is_available() {
+        let failure = read_all("/dev/zero", Ok(io::repeat(0)), 1 << 20).expect_err("it does not end");
+        assert_eq!(failure.exit, Exit::Host);
+        assert_eq!(failure.found.as_deref(), Some("more than 512 KiB, half of what is available"));
+        assert_eq!(read_all("x", Ok(&b"abc"[..]), 6).expect("it fits"), b"abc");
+        assert!(read_all("x", Ok(&b"abcd"[..]), 6).is_err());
     }
 }

@@ -12,6 +12,7 @@ pub mod memory;
 pub mod pages;
 pub mod ports;
 pub mod reserve;
+pub mod signal;
 pub mod socket;
 pub mod tree;
 
