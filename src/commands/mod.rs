@@ -6,6 +6,7 @@ pub mod bench;
 pub mod completions;
 pub mod config_file;
 pub mod devices;
+pub mod doctor;
 pub mod error;
 pub mod flags;
 pub mod gflags;
@@ -75,6 +76,8 @@ enum Command {
     SizeHugepages(Box<size_hugepages::Args>),
     /// The RDMA devices of this host, what is wrong with them, and which to use
     Devices(devices::Args),
+    /// What is wrong with this host, the wheel, a running store, and what to do about it
+    Doctor(Box<doctor::Args>),
     /// A script with which a shell completes this command line
     Completions(completions::Args),
     /// Manual pages
@@ -201,6 +204,10 @@ impl Cli {
             }
             Command::Devices(args) => {
                 logging::init(level, QUIET)?;
+                args.run()
+            }
+            Command::Doctor(args) => {
+                logging::init(level, "off")?;
                 args.run()
             }
             Command::Completions(args) => args.run(),

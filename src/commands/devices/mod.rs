@@ -2,7 +2,6 @@
 
 mod paste;
 mod table;
-mod words;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -129,7 +128,7 @@ impl Picture {
             gpus: host.gpus.iter().filter_map(|gpu| Some((gpu.pci.as_str(), host.link(device, gpu)?))).collect(),
             nodes: host.nodes.iter().filter_map(|node| Some((node.id, host.distance(device, node.id)?))).collect(),
         });
-        let finding = |finding: &'_ Finding| (finding.id(), finding.level(), finding.to_string(), words::next(finding));
+        let finding = |finding: &'_ Finding| (finding.id(), finding.level(), finding.to_string(), finding.remedy());
         let findings = host.findings.iter().map(|f| {
             let (id, level, text, next) = finding(f);
             FindingLine { id, level, device: f.device(), text, next }

@@ -2,7 +2,7 @@
 
 use comfy_table::{Table, presets};
 
-use super::{Picture, paste, words};
+use super::{Picture, paste};
 use crate::engine::topology::{Because, Device, Host, Interface, Level, Memlock, Rdma};
 
 /// What stands where nothing is known.
@@ -190,7 +190,7 @@ fn topology(picture: &Picture) -> String {
 fn findings(host: &Host) -> String {
     let mut said: Vec<(String, Vec<&str>)> = Vec::new();
     for finding in &host.findings {
-        let next = words::next(finding).map_or(String::new(), |next| format!("\n         {next}"));
+        let next = finding.remedy().map_or(String::new(), |next| format!("\n         {next}"));
         let level = match finding.level() {
             Level::Note => "note",
             Level::Warning => "warning",

@@ -68,6 +68,16 @@ pub fn cpu_time() -> Duration {
     getrusage(UsageWho::RUSAGE_SELF).map_or(Duration::ZERO, |usage| part(usage.user_time()) + part(usage.system_time()))
 }
 
+/// Bytes that an ordinary user may still write to the file system that holds `path`, and its size.
+///
+/// # Errors
+/// There is no such path.
+pub fn file_system(path: &Path) -> io::Result<(u64, u64)> {
+    let stat = nix::sys::statvfs::statvfs(path)?;
+    let block = stat.fragment_size();
+    Ok((stat.blocks_available().saturating_mul(block), stat.blocks().saturating_mul(block)))
+}
+
 /// The first address of an interface that is up and running and not the loopback, as Mooncake announces itself.
 pub fn lan_address(ipv6: bool) -> Option<IpAddr> {
     let ready = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING;

@@ -5,6 +5,7 @@
 #![expect(unsafe_code, reason = "this is the one folder for it; every block argues its case")]
 
 pub mod cgroup;
+pub mod clock;
 pub mod host;
 pub mod hugetlb;
 pub mod interface;

@@ -6,7 +6,11 @@
 use std::fmt;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
+use std::net::Ipv4Addr;
+use std::os::fd::AsRawFd;
 use std::path::Path;
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, setsockopt, socket, sockopt};
 
 /// What a process does with a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +59,19 @@ pub fn outgoing_range() -> Option<(u16, u16)> {
     let text = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
     let mut numbers = text.split_whitespace().map_while(|number| number.parse().ok());
     Some((numbers.next()?, numbers.next()?))
+}
+
+/// Could a server listen on TCP `port` of all IPv4 addresses now? Tried with a socket that is bound and closed again, and never
+/// listens: nobody can connect to it.
+///
+/// # Errors
+/// It could not: `AddrInUse`, or `PermissionDenied` below 1024.
+pub fn may_listen(port: u16) -> io::Result<()> {
+    let probe = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    // As servers do: connections that linger are in nobody's way.
+    setsockopt(&probe, sockopt::ReuseAddr, &true)?;
+    let all = SockaddrIn::from(std::net::SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port));
+    Ok(bind(probe.as_raw_fd(), &all)?)
 }
 
 fn holder_under(proc: &Path, port: u16) -> Option<Holder> {
@@ -154,6 +171,15 @@ mod tests {
             assert_eq!((holder.pid, holder.does), (std::process::id(), Use::Listens));
             assert!(!holder.command.is_empty());
         }
+    }
+
+    #[test]
+    fn a_port_is_free_when_nobody_listens_there() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        assert_eq!(may_listen(port).expect_err("it is taken").kind(), io::ErrorKind::AddrInUse);
+        drop(listener);
+        may_listen(port).expect("it is free again");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What is wrong with a host, as conditions: the words of a remedy are the command's.
+//! What is wrong with a host, as conditions. What to do about each is in `remedy.rs`.
 
 use serde::Serialize;
 

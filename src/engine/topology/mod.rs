@@ -13,6 +13,7 @@ pub mod interface;
 pub mod matrix;
 pub mod pci;
 mod reader;
+mod remedy;
 
 pub use choice::{Choice, LeftOut, Picked, WhyNot, Wish};
 pub use device::{Device, Port, Transport, UNKNOWN_WITHOUT_VERBS};

@@ -23,6 +23,7 @@ const COMMANDS: &[&[&str]] = &[
     &["bench", "transfer"],
     &["size-hugepages"],
     &["devices"],
+    &["doctor"],
     &["completions"],
     &["man"],
 ];

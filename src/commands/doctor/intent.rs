@@ -1,0 +1,135 @@
+//! What shall run, from flags, a plan and the environment.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::commands::doctor::Args;
+use crate::commands::error::Failure;
+use crate::commands::target::{self, RPC_PORT};
+use crate::engine::base::ByteSize;
+use crate::engine::doctor::host::{Intent, Pages, Protocol};
+
+/// What a huge page has where nobody says more.
+const PAGE_BYTES: u64 = 2 << 20;
+/// The most of a plan that is read, bytes.
+const PLAN_BYTES_MAX: u64 = 1 << 20;
+/// The beginnings of the variables that count.
+const PREFIXES: &[&str] = &["MC_", "MOONCAKE_", "SGLANG_", "NCCL_IB_"];
+
+/// The words of `--protocol`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ProtocolName {
+    /// Sockets.
+    Tcp,
+    /// RDMA devices.
+    Rdma,
+}
+
+/// What of the answer of `size-hugepages` counts.
+#[derive(Debug, Deserialize)]
+struct Plan {
+    schema: String,
+    hugepage_bytes: u64,
+    host_hugepages: Range,
+    #[serde(default)]
+    nodes: Vec<Node>,
+    guard: Guard,
+    #[serde(default)]
+    ranks: Vec<Rank>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Range {
+    most: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Node {
+    node: u32,
+    needed: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Guard {
+    needed_bytes: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Rank {
+    memlock_bytes: Range,
+}
+
+/// The schema that is understood.
+const SCHEMA: &str = "mcctl.size-hugepages/1";
+
+pub(super) fn read(args: &Args) -> Result<Intent, Failure> {
+    let counts = |name: &str| PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    let environment: BTreeMap<String, String> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| counts(name))
+        .collect();
+    let protocol = match (args.protocol, environment.get("MOONCAKE_PROTOCOL").map(|text| text.to_ascii_lowercase())) {
+        (Some(ProtocolName::Tcp), _) => Some(Protocol::Tcp),
+        (Some(ProtocolName::Rdma), _) => Some(Protocol::Rdma),
+        (None, Some(text)) if text == "tcp" => Some(Protocol::Tcp),
+        (None, Some(text)) if text == "rdma" => Some(Protocol::Rdma),
+        _ => None,
+    };
+    let mut intent = Intent {
+        protocol,
+        memory: args.need_memory.map(|size| size.0),
+        ports: args.ports.clone(),
+        ..Intent::default()
+    };
+    if let Some(ByteSize(bytes)) = args.need_hugepages {
+        let named = environment.get("MC_STORE_HUGEPAGE_SIZE").and_then(|text| text.parse::<ByteSize>().ok());
+        let page = args.hugepage_size.or(named).map_or(PAGE_BYTES, |size| size.0);
+        if page < 1024 || !page.is_power_of_two() {
+            return Err(Failure::usage(format!("a huge page has no {}", ByteSize(page))).next("give 2mb or 1gb"));
+        }
+        intent.pages = Some(Pages { bytes: page, count: bytes.div_ceil(page) });
+    }
+    if let Some(path) = &args.plan {
+        let plan = plan(path)?;
+        intent.pages = Some(Pages { bytes: plan.hugepage_bytes, count: plan.host_hugepages.most });
+        intent.pages_per_node = plan.nodes.iter().map(|node| (node.node, node.needed)).collect();
+        intent.guard = Some(plan.guard.needed_bytes);
+        intent.locked = plan.ranks.iter().map(|rank| rank.memlock_bytes.most).max();
+    }
+    let master = args.link.master.master.clone().map(|text| (format!("--master {text}"), text));
+    let master = master.or_else(|| {
+        let text = environment.get("MOONCAKE_MASTER").filter(|text| !text.is_empty())?;
+        Some((format!("MOONCAKE_MASTER={text}"), text.clone()))
+    });
+    // What is not understood here is for the checks of the configuration.
+    intent.master = match master {
+        Some((origin, text)) if args.link.master.master.is_some() => Some(target::address(&text, &origin, RPC_PORT)?),
+        Some((origin, text)) => target::address(&text, &origin, RPC_PORT).ok(),
+        None => None,
+    };
+    intent.environment = environment;
+    Ok(intent)
+}
+
+fn plan(path: &Path) -> Result<Plan, Failure> {
+    let wrong = |found: String| {
+        Failure::usage(format!("{} is no plan", path.display()))
+            .tried(format!("--plan {}", path.display()))
+            .found(found)
+            .next("write one: mcctl size-hugepages --json ... > plan.json")
+    };
+    let mut text = String::new();
+    let read = match path.to_str() {
+        Some("-") => std::io::stdin().take(PLAN_BYTES_MAX).read_to_string(&mut text),
+        _ => std::fs::File::open(path).and_then(|file| file.take(PLAN_BYTES_MAX).read_to_string(&mut text)),
+    };
+    read.map_err(|error| wrong(error.to_string()))?;
+    let plan: Plan = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    if plan.schema != SCHEMA {
+        return Err(wrong(format!("its schema is {}, and {SCHEMA} is understood", plan.schema)));
+    }
+    Ok(plan)
+}

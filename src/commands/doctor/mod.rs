@@ -1,0 +1,159 @@
+//! `mcctl doctor`: what is wrong with a host, the wheel, a running store, and what to do about it. Only looks.
+
+mod catalogue;
+mod document;
+mod intent;
+mod table;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::commands::args::show_duration;
+use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::output;
+use crate::commands::runtime;
+use crate::commands::store::link::LinkArgs;
+use crate::engine::base::ByteSize;
+use crate::engine::check::{Check, Report, Severity};
+use crate::engine::doctor::{self, Selection, host, wheel};
+use crate::engine::env::{RealEnv, deadline};
+use crate::engine::sys::Tree;
+
+/// What reads files only has this long; a folder on a file system that is gone must not keep everything waiting.
+const FILES_MAX: Duration = Duration::from_secs(5);
+
+/// What to look at, what to say.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Groups: host (this machine), wheel (Mooncake's Python wheel and its libraries). --list names all checks.\n\
+    Read from the environment, as Mooncake and SGLang do: MC_*, MOONCAKE_*, SGLANG_*. A finding is no worse than what was asked for: \
+    without --protocol rdma (or MOONCAKE_PROTOCOL=rdma), a plan or --ports, what only such a deployment would miss is info.\n\
+    Exit codes: 0 nothing as bad as --fail-on, 1 something is, 2 the command line is wrong."
+)]
+pub struct Args {
+    /// Only these checks or groups [default: all]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Not these checks or groups
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    skip: Vec<String>,
+    /// List the checks, and do none
+    #[arg(long, conflicts_with = "problems")]
+    list: bool,
+    /// List the problems that operators meet, each with what recognises it, and do no check
+    #[arg(long)]
+    problems: bool,
+    /// One JSON document on stdout (schema mcctl.doctor/1)
+    #[arg(long)]
+    json: bool,
+    /// List the checks that passed, too, with what they saw
+    #[arg(long, short)]
+    verbose: bool,
+    /// End with 1 when something is as bad as this: warning or error
+    #[arg(long, value_name = "SEVERITY", default_value = "warning")]
+    fail_on: FailOn,
+    /// What moves the bytes: tcp or rdma [default: not said; environment: MOONCAKE_PROTOCOL]
+    #[arg(long, value_name = "PROTOCOL")]
+    protocol: Option<intent::ProtocolName>,
+    /// What is planned: the answer of mcctl size-hugepages --json, - for stdin
+    #[arg(long, value_name = "FILE")]
+    plan: Option<PathBuf>,
+    /// Ordinary memory that the processes of this host will take in all, bytes or with kb, mb, gb, tb (powers of 1024)
+    #[arg(long, value_name = "SIZE")]
+    need_memory: Option<ByteSize>,
+    /// Huge pages that they will take in all, as bytes
+    #[arg(long, value_name = "SIZE", conflicts_with = "plan")]
+    need_hugepages: Option<ByteSize>,
+    /// Bytes of a huge page [default: 2mb; environment: MC_STORE_HUGEPAGE_SIZE]
+    #[arg(long, value_name = "SIZE", conflicts_with = "plan")]
+    hugepage_size: Option<ByteSize>,
+    /// Ports that services shall listen on: taken ones are errors then [default: looks at 50051, 9003, 8080, 8081, 9300]
+    #[arg(long, value_name = "PORT,...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
+    ports: Option<Vec<u16>>,
+    /// Look at another host: a folder with copies of its /sys, /proc, /etc and /dev
+    #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
+    root: PathBuf,
+    #[command(flatten)]
+    link: LinkArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum FailOn {
+    Warning,
+    Error,
+}
+
+impl Args {
+    /// Look, and say it.
+    ///
+    /// # Errors
+    /// What the user has to know.
+    pub fn run(self) -> Outcome {
+        let all = doctor::catalogue();
+        let selection = Selection::parse(&self.only, &self.skip, &all).map_err(|unknown| {
+            Failure::usage(unknown.to_string())
+                .tried("--only and --skip")
+                .next(format!("did you mean {}? --list names all", unknown.near.join(", ")))
+        })?;
+        if self.list {
+            return catalogue::checks(&all, &selection, self.json);
+        }
+        if self.problems {
+            return catalogue::problems(&all, self.json);
+        }
+        if selection.is_empty() {
+            return Err(Failure::usage("no check is left to do").tried("--only and --skip").next("--list names all"));
+        }
+        let tree = Tree::new(&self.root).map_err(|error| {
+            let at = self.root.display();
+            Failure::usage(format!("cannot look into {at}"))
+                .tried(format!("--root {at}"))
+                .found(error.to_string())
+                .next("name a folder that has copies of /sys, /proc, /etc and /dev of a host")
+        })?;
+        let intent = intent::read(&self)?;
+        runtime::block_on(0, async {
+            let reports = look(&tree, &intent, &selection).await;
+            if self.json {
+                output::json(&document::Document::of(&reports))?;
+            } else {
+                output::data(table::render(&reports, self.verbose))?;
+            }
+            let limit = match self.fail_on {
+                FailOn::Warning => Severity::Warning,
+                FailOn::Error => Severity::Error,
+            };
+            let failed = reports.iter().filter_map(Report::worst).any(|worst| worst >= limit);
+            Ok(if failed { Exit::No } else { Exit::Done })
+        })
+    }
+}
+
+/// All groups at once.
+async fn look(tree: &Tree, intent: &host::Intent, selection: &Selection) -> Vec<Report> {
+    let host = {
+        let (tree, intent, selection) = (tree.clone(), intent.clone(), selection.clone());
+        move || host::run(&RealEnv::new(), &tree, &intent, &selection)
+    };
+    let wheel = {
+        let selection = selection.clone();
+        move || wheel::run(&RealEnv::new(), &selection)
+    };
+    let (host, wheel) = tokio::join!(files(host::checks(), selection, host), files(wheel::checks(), selection, wheel));
+    [host, wheel].concat()
+}
+
+/// Do `work`, which reads files and may be kept waiting by one, for no longer than [`FILES_MAX`].
+async fn files(
+    checks: Vec<Check>,
+    selection: &Selection,
+    work: impl FnOnce() -> Vec<Report> + Send + 'static,
+) -> Vec<Report> {
+    match deadline(&RealEnv::new(), FILES_MAX, tokio::task::spawn_blocking(work)).await {
+        Ok(done) => done.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())),
+        Err(_) => {
+            let reason = format!("a file could not be read within {}", show_duration(FILES_MAX));
+            doctor::skipped(&checks, selection, &reason)
+        }
+    }
+}
