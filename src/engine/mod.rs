@@ -4,6 +4,7 @@ pub mod alloc;
 pub mod base;
 pub mod bench;
 pub mod check;
+pub mod deploy;
 pub mod doctor;
 pub mod env;
 pub mod http;
