@@ -1,0 +1,122 @@
+"""mcctl's master and store node, and a real SGLang on top of them: started, watched and stopped, for tests/sglang-l3 and
+tests/sglang-replay. Loopback only."""
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def stop(p, how=signal.SIGTERM, secs=30):
+    if p.poll() is None:
+        os.kill(p.pid, how)
+        try:
+            p.wait(secs)
+        except subprocess.TimeoutExpired:
+            os.killpg(p.pid, signal.SIGKILL)
+            p.wait(10)
+
+
+def wait(what, secs, f):
+    end = time.monotonic() + secs
+    while time.monotonic() < end:
+        try:
+            found = f()
+            if found:
+                return found
+        except OSError:
+            pass
+        time.sleep(0.1)
+    raise RuntimeError(f"waited {secs} s in vain for {what}")
+
+
+def get(url, secs=30):
+    with urllib.request.urlopen(url, timeout=secs) as r:
+        return r.read().decode()
+
+
+def post(url, document, secs=120):
+    body = json.dumps(document).encode()
+    with urllib.request.urlopen(urllib.request.Request(url, data=body, headers={"content-type": "application/json"}), timeout=secs) as r:
+        return r.read().decode()
+
+
+def binary(given):
+    """the program at `given`, or a fresh release build"""
+    if given:
+        return given
+    if not shutil.which("cargo"):
+        say("error: no mcctl: give --mcctl BINARY")
+        sys.exit(2)
+    subprocess.run(["cargo", "build", "--release", "--locked", "--bin", "mcctl"], cwd=ROOT, check=True)
+    return os.path.join(os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target")), "release", "mcctl")
+
+
+class Stack:
+    """master, node and, once it is started, SGLang, which lends nothing itself; the logs go to the folder `run`"""
+
+    def __init__(self, mcctl, run, segment_size):
+        self.run, self.started, self.sglang = run, [], None
+        rpc, self.admin, self.rest, http = port(), port(), port(), port()
+        self.master_address, self.http = f"127.0.0.1:{rpc}", http
+        self.sglang_url = f"http://127.0.0.1:{http}"
+        self.master_command = [mcctl, "serve", "master", "--rpc_address=127.0.0.1", f"--rpc_port={rpc}", "--metrics_host=127.0.0.1",
+                               f"--metrics_port={self.admin}"]
+        self.node_command = [mcctl, "serve", "store", "-D", "local_hostname=127.0.0.1", "-D", "metadata_server=P2PHANDSHAKE", "-D",
+                             f"master_server_address={self.master_address}", "-D", f"global_segment_size={segment_size}", "-D",
+                             "local_buffer_size=0", "-D", "protocol=tcp", "--port", str(self.rest)]
+
+    def start(self, name, *command, **kw):
+        log = open(os.path.join(self.run, name + ".log"), "ab")
+        p = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=kw.pop("stdout", log), stderr=log, start_new_session=True, **kw)
+        self.started.append(p)
+        return p
+
+    def segments(self):
+        return len(get(f"http://127.0.0.1:{self.admin}/get_all_segments").split())
+
+    def start_master(self):
+        self.master = self.start("master", *self.master_command)
+        return self.master
+
+    def __enter__(self):
+        try:
+            self.start_master()
+            wait("the master", 20, lambda: get(f"http://127.0.0.1:{self.admin}/health"))
+            self.start("node", *self.node_command)
+            wait("the node to be mounted", 60, lambda: self.segments() == 1)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for p in reversed(self.started):
+            stop(p)
+
+    def start_sglang(self, patience_s, *more):
+        """exits where it cannot be installed"""
+        say("starting SGLang (the first time installs it: minutes)")
+        self.sglang = self.start("sglang", os.path.join(ROOT, "tests", "peers", "sglang-endpoint"), "--port", str(self.http), "--hicache",
+                                 "mooncake", "--master", self.master_address, "--metadata", "P2PHANDSHAKE", "--segment-bytes", "0", *more,
+                                 stdout=subprocess.PIPE, env=dict(os.environ, MCCTL_ENDPOINT_WAIT_S=str(patience_s)))
+        if not self.sglang.stdout.readline().decode().startswith("READY"):
+            code = self.sglang.wait(30)
+            say(f"FAILED the endpoint did not start (exit {code}); see {self.run}/sglang.log")
+            sys.exit(code if code == 3 else 1)
