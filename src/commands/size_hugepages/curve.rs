@@ -1,20 +1,18 @@
 //! `--trace`: the hit rate of any L2 and L3 on recorded requests, and the smallest sizes that reach a wanted one.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
-use crate::commands::size_hugepages::{Args, curve_svg, question};
+use crate::commands::size_hugepages::{Args, curve_html, curve_svg, question, trace_file};
 use crate::engine::base::ByteSize;
 use crate::engine::base::text::escaped;
 use crate::engine::plan::host_pool::Wish;
 use crate::engine::plan::reuse::{Curve, Reuse};
 use crate::engine::plan::tiers::{self, FILLED_PERCENT, StoredPage};
-use crate::engine::plan::trace::{self, LINE_BYTES_MAX};
 
 /// A point of the curve.
 #[derive(Clone, Debug, Serialize)]
@@ -31,23 +29,34 @@ pub struct Point {
 
 /// A wanted hit rate.
 #[derive(Clone, Debug, Serialize)]
-struct Wanted {
-    hit_rate: f64,
+pub struct Wanted {
+    /// From 0 to 1.
+    pub hit_rate: f64,
     /// The smallest cache; `null` where none is large enough.
-    reached: Option<Point>,
+    pub reached: Option<Point>,
 }
 
+/// The curve, and what it is of.
 #[derive(Debug, Serialize)]
-struct Document {
-    schema: &'static str,
-    trace: String,
-    requests: u64,
-    blocks: u64,
-    distinct_blocks: u64,
-    block_tokens: u64,
-    best_hit_rate: f64,
-    curve: Vec<Point>,
-    wanted: Vec<Wanted>,
+pub struct Document {
+    /// The document's kind and version.
+    pub schema: &'static str,
+    /// The file.
+    pub trace: String,
+    /// Requests in it.
+    pub requests: u64,
+    /// Blocks that they ask for.
+    pub blocks: u64,
+    /// Of those, different ones.
+    pub distinct_blocks: u64,
+    /// Tokens of a block.
+    pub block_tokens: u64,
+    /// The hit rate of a cache that holds all.
+    pub best_hit_rate: f64,
+    /// Points by size.
+    pub curve: Vec<Point>,
+    /// For each rate on the command line, the smallest size.
+    pub wanted: Vec<Wanted>,
 }
 
 /// What a token takes.
@@ -97,10 +106,10 @@ pub fn run(args: &Args, path: &str) -> Outcome {
         wanted: args.hit_rate.iter().map(wanted).collect(),
     };
     if let Some(file) = &args.svg {
-        let picture = curve_svg::picture(&document.curve);
-        std::fs::write(file, picture).map_err(|error| {
-            Failure::host("the picture cannot be written").tried(file.display().to_string()).found(error.to_string())
-        })?;
+        write(file, &curve_svg::picture(&document.curve))?;
+    }
+    if let Some(file) = &args.html {
+        write(file, &curve_html::page(&document))?;
     }
     if args.json {
         output::json(&document)?;
@@ -108,6 +117,12 @@ pub fn run(args: &Args, path: &str) -> Outcome {
         output::data(render(&document))?;
     }
     Ok(if document.wanted.iter().all(|wanted| wanted.reached.is_some()) { Exit::Done } else { Exit::No })
+}
+
+fn write(file: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(file, text).map_err(|error| {
+        Failure::host("the picture cannot be written").tried(file.display().to_string()).found(error.to_string())
+    })
 }
 
 fn rate(curve: &Curve, blocks: u64) -> f64 {
@@ -143,35 +158,12 @@ impl Scale {
 }
 
 fn read(path: &str) -> Result<(Curve, u64), Failure> {
-    let unreadable = |error: std::io::Error| {
-        Failure::usage("the trace cannot be read").tried(path.to_owned()).found(error.to_string())
-    };
-    let mut file = BufReader::new(File::open(path).map_err(unreadable)?);
-    let (mut reuse, mut line, mut number, mut requests) = (Reuse::new(), String::new(), 0u64, 0u64);
-    loop {
-        line.clear();
-        number += 1;
-        let wrong = |found: &str| {
-            Failure::usage("a line of the trace is no request").tried(format!("{path}, line {number}")).found(found)
-        };
-        if Read::by_ref(&mut file).take(LINE_BYTES_MAX + 1).read_line(&mut line).map_err(unreadable)? == 0 {
-            return Ok((reuse.curve(), requests));
-        }
-        if line.len() as u64 > LINE_BYTES_MAX {
-            return Err(wrong("more than 16 MiB"));
-        }
-        let Some(blocks) = trace::blocks(&line).map_err(|error| {
-            wrong(&error)
-                .next("a trace in Mooncake's format has a JSON object with hash_ids, a list of numbers, on each line")
-        })?
-        else {
-            continue;
-        };
-        if !reuse.request(&blocks) {
-            return Err(wrong("too many different blocks"));
-        }
+    let (mut reuse, mut requests) = (Reuse::new(), 0u64);
+    trace_file::each(path, |_, request| {
         requests += 1;
-    }
+        if reuse.request(&request.blocks()) { Ok(()) } else { Err("too many different blocks".to_owned()) }
+    })?;
+    Ok((reuse.curve(), requests))
 }
 
 fn render(document: &Document) -> String {
@@ -215,7 +207,8 @@ fn render(document: &Document) -> String {
     text + "\n"
 }
 
-fn cells(point: &Point) -> [String; 4] {
+/// A point as it is shown: tokens, hit rate, L2, L3.
+pub fn cells(point: &Point) -> [String; 4] {
     [
         point.tokens.to_string(),
         format!("{:.2} %", point.hit_rate * 100.0),

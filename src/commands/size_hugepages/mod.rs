@@ -6,13 +6,17 @@ mod apply;
 mod beside;
 pub mod compat;
 mod curve;
+mod curve_html;
 mod curve_svg;
 mod fit;
 mod host;
+mod observed;
 mod paste;
+mod per_request;
 mod question;
 mod report;
 mod table;
+mod trace_file;
 mod verdict;
 
 use std::path::{Path, PathBuf};
@@ -36,7 +40,7 @@ pub struct Args {
     #[arg(long, value_name = "RATIO", requires = "device_pool_tokens", allow_hyphen_values = true)]
     pub(crate) hicache_ratio: Option<f64>,
     /// Tokens of the device's pool (max_total_num_tokens in SGLang's log)
-    #[arg(long, value_name = "N", requires = "hicache_ratio")]
+    #[arg(long, value_name = "N")]
     pub(crate) device_pool_tokens: Option<u64>,
     /// What one TP x PP group lends to the store, as SGLang reads it: Ngb (1024^3) or bytes; 0 lends nothing
     #[arg(long, value_name = "SIZE", default_value = "4gb", allow_hyphen_values = true)]
@@ -95,7 +99,8 @@ pub struct Args {
     /// Find the largest balanced sizes that the host carries: L2, and a segment as large
     #[arg(long, conflicts_with_all = ["hicache_size", "hicache_ratio", "global_segment_size"])]
     pub(crate) fit: bool,
-    /// A request trace in Mooncake's format: show the hit rate of any cache size on it, instead of what a deployment takes
+    /// A request trace in Mooncake's format (a JSON object with hash_ids on each line; the records of a bench are not read): show the
+    /// hit rate of any cache size on it, instead of what a deployment takes
     #[arg(long, value_name = "FILE", conflicts_with_all = ["fit", "apply", "persist", "available_hugetlb", "available_memory"])]
     pub(crate) trace: Option<String>,
     /// Tokens of a block of the trace
@@ -107,6 +112,28 @@ pub struct Args {
     /// Write the curve as a picture
     #[arg(long, value_name = "FILE", requires = "trace")]
     pub(crate) svg: Option<PathBuf>,
+    /// Write the curve as an HTML page: picture and table
+    #[arg(long, value_name = "FILE", requires = "trace")]
+    pub(crate) html: Option<PathBuf>,
+    /// Show what each tier serves of each request of the trace, asked one after the other: needs --device-pool-tokens, and
+    /// --hicache-ratio or --hicache-size with --model
+    #[arg(long, requires = "trace", conflicts_with_all = ["hit_rate", "svg", "html"])]
+    pub(crate) per_request: bool,
+    /// Tokens that a fetch from storage must bring (prefetch_threshold of SGLang's extra config)
+    #[arg(long, value_name = "N", default_value = "256", requires = "per_request")]
+    pub(crate) prefetch_threshold: u64,
+    /// Tokens of a step of a prompt, as SGLang's log says; 0: prompts are not cut
+    #[arg(long, value_name = "N", default_value = "8192", requires = "per_request")]
+    pub(crate) chunked_prefill_size: u64,
+    /// There is no storage behind L2
+    #[arg(long, requires = "per_request")]
+    pub(crate) no_storage: bool,
+    /// Keys that a master reports (master_key_count): show what so many keys of the model take beside --observed-bytes
+    #[arg(long, value_name = "N", requires_all = ["observed_bytes", "model"], conflicts_with_all = ["trace", "fit", "apply", "persist"])]
+    pub(crate) observed_keys: Option<u64>,
+    /// Bytes that it reports for them (master_allocated_bytes; what it prints as GB are 1024^3 bytes)
+    #[arg(long, value_name = "SIZE", requires = "observed_keys", allow_hyphen_values = true)]
+    pub(crate) observed_bytes: Option<String>,
     /// Reserve the huge pages that are missing, per NUMA node, check what the kernel granted, and undo it when that is less
     #[arg(long, conflicts_with = "available_hugetlb")]
     pub(crate) apply: bool,
@@ -124,7 +151,7 @@ pub struct Args {
     pub(crate) root: PathBuf,
     /// One JSON document on stdout
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
     /// Answer as upstream's script does: its reading of sizes, its output, its exit codes (0, 1, 2, 64). Takes its six options only
     #[arg(long)]
     compat: bool,
@@ -167,8 +194,13 @@ impl Args {
             return Err(Failure::usage("--compat takes upstream's options only")
                 .next("begin with mcctl size-hugepages --compat"));
         }
-        if let Some(path) = &self.trace {
-            return curve::run(&self, path);
+        match &self.trace {
+            Some(path) if self.per_request => return per_request::run(&self, path),
+            Some(path) => return curve::run(&self, path),
+            None => {}
+        }
+        if let (Some(keys), Some(bytes)) = (self.observed_keys, &self.observed_bytes) {
+            return observed::run(&self, keys, bytes);
         }
         if self.fit {
             // The sizes were found, also where their pages are not reserved yet.

@@ -53,6 +53,9 @@ pub fn read(args: &Args) -> Result<Question, Failure> {
         (None, Some(ratio), Some(device_tokens)) => Wish::Ratio { ratio, device_tokens },
         _ => return Err(Failure::usage("the size of L2 is not given").next(NO_SIZE)),
     };
+    if args.device_pool_tokens.is_some() && args.hicache_ratio.is_none() && !args.per_request {
+        return Err(Failure::usage("--device-pool-tokens only matters with --hicache-ratio, or --per-request"));
+    }
     sized(args, wish)
 }
 
@@ -113,7 +116,8 @@ pub fn sized(args: &Args, wish: Wish) -> Result<Question, Failure> {
     Ok(Question { wanted, model: model.map(|model| (model.name, model.source)) })
 }
 
-const NO_SIZE: &str = "give --hicache-size GB, --hicache-ratio with --device-pool-tokens and --model, or --fit";
+/// What gives L2 a size.
+pub const NO_SIZE: &str = "give --hicache-size GB, --hicache-ratio with --device-pool-tokens and --model, or --fit";
 
 struct Model {
     name: String,

@@ -63,6 +63,17 @@ fn wanted_tokens(wish: Wish, token_bytes: u64) -> Result<u64, PlanError> {
     }
 }
 
+/// Tokens of the pool that `ratio` gives, the padding page included: no model is needed for that.
+///
+/// # Errors
+/// The ratio is none, or figures are absurd.
+pub fn ratio_tokens(ratio: f64, device_tokens: u64, page_size: u64) -> Result<u64, PlanError> {
+    let pages = wanted_tokens(Wish::Ratio { ratio, device_tokens }, 1)?
+        .checked_div(page_size)
+        .ok_or(PlanError::Zero { what: "the page size" })?;
+    narrow((u128::from(pages) + 1) * u128::from(page_size), "the L2 pool")
+}
+
 /// The pools of a rank of each pipeline stage.
 ///
 /// A size gives every stage as many tokens as the stage with the largest token can hold (`sync_fixed_hicache_size`). One page more
@@ -140,6 +151,9 @@ mod tests {
         }
         let pool = one("Qwen3-32B", 1, 64, Wish::Ratio { ratio: 2.0, device_tokens: 100_000 });
         assert_eq!((pool.tokens, pool.pages), (200_064, 3_126));
+        assert_eq!(ratio_tokens(2.0, 100_000, 64), Ok(200_064));
+        // What SGLang's log says of a pool of 4096 tokens in pages of 16.
+        assert_eq!(ratio_tokens(2.0, 4_096, 16), Ok(8_208));
     }
 
     #[test]

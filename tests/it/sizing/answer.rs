@@ -68,6 +68,44 @@ fn a_table_names_every_size_with_its_unit_and_shows_both_estimates() {
 }
 
 #[test]
+fn what_a_master_reports_stands_beside_what_the_keys_take_and_the_rest_is_unexplained() {
+    // KEP-74's own figures.
+    let line = "--model Qwen3-32B --observed-keys 219474 --observed-bytes 26.96gb";
+    let run = ask(line);
+    let text = run.succeeds();
+    for part in [
+        "219474 keys of Qwen3-32B in pages of 1 token are 109737 tokens (2 keys a page)",
+        "reported    26.96 GiB",
+        "calculated  26.79 GiB",
+        "unexplained +0.17 GiB (+0.63 %)",
+        "does not say why",
+    ] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    let found = document(line, 0);
+    assert_eq!((&found["schema"], &found["tokens"]), (&"mcctl.observed/1".into(), &109_737.into()));
+    assert_eq!(found["calculated_bytes"], 28_766_896_128u64);
+    let exact = "--model DeepSeek-V3 --tp-size 8 --page-size 64 --observed-keys 10 --observed-bytes 44974080";
+    assert!(ask(exact).succeeds().contains("Both agree."));
+    for (line, part) in [
+        ("--observed-keys 1 --model Qwen3-8B", "--observed-bytes"),
+        ("--observed-keys 1 --observed-bytes 1", "--model"),
+        ("--observed-bytes 1 --model Qwen3-8B", "--observed-keys"),
+        ("--observed-keys -1 --observed-bytes 1 --model Qwen3-8B", "unexpected argument"),
+        ("--observed-keys x --observed-bytes 1 --model Qwen3-8B", "invalid value"),
+        ("--observed-keys 1 --observed-bytes -1 --model Qwen3-8B", "invalid size"),
+        ("--observed-keys 1 --observed-bytes 99999999999tb --model Qwen3-8B", "absurdly large"),
+        ("--observed-keys 99999999999999999 --observed-bytes 1 --model Qwen3-8B --page-size 4096", "absurdly large"),
+        ("--observed-keys 1 --observed-bytes 1 --model gpt-oss-120b", "sliding layers"),
+        ("--observed-keys 1 --observed-bytes 1 --model Qwen3-8B --apply", "cannot be used with"),
+    ] {
+        let run = ask(line);
+        let said = run.fails(2);
+        assert!(said.contains(part) && !said.contains('\n'), "{line}: {said}");
+    }
+}
+
+#[test]
 fn a_config_json_is_read_from_a_file_or_its_folder() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("config.json");
@@ -106,6 +144,7 @@ fn what_is_wrong_is_one_line_and_exit_2() {
         ("--hicache-size 1 --kv-cache-dtype fp4", "none that is sized here"),
         ("--hicache-size 1 --nic-numa-nodes 0,1", "only matters with --protocol rdma"),
         ("--hicache-ratio 2", "--device-pool-tokens"),
+        ("--hicache-size 2 --device-pool-tokens 5", "only matters with --hicache-ratio"),
         ("--hicache-ratio 2 --device-pool-tokens 5", "without --model"),
         ("--hicache-ratio -2 --device-pool-tokens 5 --model Qwen3-8B", "positive number"),
         ("--hicache-size 1 --hicache-ratio 2 --device-pool-tokens 5", "cannot be used with"),

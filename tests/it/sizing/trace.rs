@@ -76,6 +76,98 @@ fn wanted_rates_name_the_smallest_sizes_and_one_that_cannot_be_reached_is_a_no()
 }
 
 #[test]
+fn the_curve_as_a_page_needs_nothing_from_elsewhere_and_a_file_name_is_no_markup() {
+    let folder = tempfile::tempdir().unwrap();
+    let odd = folder.path().join("<b>&'x'");
+    std::fs::create_dir(&odd).unwrap();
+    let file = write(&odd, &conversations(2, 3));
+    let page = folder.path().join("curve.html");
+    let run = mcctl(&["size-hugepages", "--trace", &file, "--html", page.to_str().unwrap(), "--hit-rate", "0.1,0.9"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    let html = std::fs::read_to_string(page).unwrap();
+    assert!(html.starts_with("<!DOCTYPE html>") && html.ends_with("</html>\n"), "{html}");
+    assert!(html.contains("&lt;b&gt;&amp;&#39;x&#39;/trace.jsonl") && !html.contains("<b>"), "{html}");
+    assert!(html.contains("<polyline") && html.contains("no size reaches that") && html.contains("<td>54.17 %</td>"));
+    // The only address is the name of the picture's format.
+    assert_eq!(html.matches("http").count(), 1, "{html}");
+    let absent = mcctl(&["size-hugepages", "--trace", &file, "--html", "/nowhere/curve.html"]);
+    assert!(absent.fails(4).contains("cannot be written"), "{absent:?}");
+}
+
+/// What a real SGLang gave each request of a trace (tests/sglang-replay --record), and its sizes.
+const RECORDED: &[(&str, [&str; 3])] = &[
+    ("sglang-0.5.23-served-1.jsonl", ["4096", "2", "4096"]),
+    ("sglang-0.5.23-served-2.jsonl", ["3072", "1.5", "512"]),
+];
+
+#[test]
+fn each_request_gets_from_each_tier_what_a_real_sglang_gave_it() {
+    for (name, [device, ratio, chunk]) in RECORDED {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/sizing").join(name);
+        let mut args = vec!["size-hugepages", "--trace", file.to_str().unwrap(), "--per-request", "--json"];
+        args.extend(["--trace-block-tokens", "64", "--page-size", "16", "--device-pool-tokens", device]);
+        args.extend(["--hicache-ratio", ratio, "--chunked-prefill-size", chunk]);
+        let run = mcctl(&args);
+        let found: serde_json::Value = serde_json::from_str(run.succeeds()).unwrap();
+        let text = std::fs::read_to_string(&file).unwrap();
+        let mut tiers = [0; 4];
+        for (line, row) in text.lines().zip(found["requests"].as_array().unwrap()) {
+            let recorded: serde_json::Value = serde_json::from_str(line).unwrap();
+            let own = ["device", "host", "storage", "new"].map(|tier| row[tier].as_u64().unwrap());
+            assert_eq!(serde_json::json!(own), recorded["served"], "{name}, line {}", row["line"]);
+            for (sum, tokens) in tiers.iter_mut().zip(own) {
+                *sum += tokens;
+            }
+        }
+        assert_eq!(found["requests"].as_array().unwrap().len(), text.lines().count());
+        assert!(tiers.iter().all(|tokens| *tokens > 1_000), "every tier matters: {tiers:?}");
+    }
+}
+
+#[test]
+fn tokens_by_tier_are_a_table_with_reasons_and_bad_questions_are_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = write(folder.path(), &conversations(3, 4));
+    let ask = |more: &str| {
+        let mut args = vec!["size-hugepages", "--trace", &file, "--per-request"];
+        args.extend(more.split_whitespace());
+        mcctl(&args)
+    };
+    let small = "--page-size 64 --device-pool-tokens 5000 --hicache-ratio 1.5 --prefetch-threshold 2048";
+    let run = ask(small);
+    let text = run.succeeds();
+    assert!(text.contains("below the prefetch threshold") && text.contains(" % from storage, "), "{text}");
+    assert!(text.contains("tokens were written to storage.\n"), "{text}");
+    // Every rank's share of a segment of 16 MiB holds a page of 64 tokens, less than is written.
+    let run = ask(&format!("{small} --model Qwen3-8B --global-segment-size 16777216"));
+    assert!(run.succeeds().contains("From line 1 on the segments"), "{run:?}");
+    let sized = ask("--page-size 64 --device-pool-tokens 5000 --hicache-size 1 --model Qwen3-8B --json");
+    let found: serde_json::Value = serde_json::from_str(sized.succeeds()).unwrap();
+    assert_eq!(found["host_tokens"], 6_784);
+    let none = ask(&format!("{small} --no-storage --json"));
+    let found: serde_json::Value = serde_json::from_str(none.succeeds()).unwrap();
+    assert_eq!((&found["totals"]["storage"], &found["stored_tokens"]), (&0.into(), &0.into()));
+    for (line, part) in [
+        ("", "how many tokens the device holds"),
+        ("--device-pool-tokens 5000", "the size of L2 is not given"),
+        ("--device-pool-tokens 5000 --hicache-size 1", "nobody knows a token's"),
+        ("--device-pool-tokens 5000 --hicache-size 1gb --model Qwen3-8B", "a whole number of decimal GB"),
+        ("--device-pool-tokens 5 --page-size 16 --hicache-ratio 2", "at least one page"),
+        ("--device-pool-tokens 99999999999999 --hicache-ratio 2", "absurdly large"),
+        ("--device-pool-tokens 5000 --hicache-ratio -1", "positive number"),
+        ("--device-pool-tokens 5000 --hicache-ratio 2 --trace-block-tokens 100", "are not 2 blocks of 100"),
+        ("--device-pool-tokens 5000 --hicache-ratio 2 --svg x.svg", "cannot be used with"),
+        ("--device-pool-tokens 5000 --hicache-size 1 --model gpt-oss-120b", "sliding layers"),
+    ] {
+        let run = ask(line);
+        let said = run.fails(2);
+        assert!(said.contains(part) && !said.contains('\n'), "{line}: {said}");
+    }
+    let alone = mcctl(&["size-hugepages", "--per-request", "--hicache-size", "1"]);
+    assert!(alone.fails(2).contains("--trace"), "{alone:?}");
+}
+
+#[test]
 fn a_trace_that_is_none_is_one_line_and_exit_2() {
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), "{\"hash_ids\": [1]}\n{\"hash_ids\": 2}\n");

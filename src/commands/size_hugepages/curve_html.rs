@@ -1,0 +1,69 @@
+//! The hit-rate curve as a page of its own: picture, table and wanted rates, without anything from elsewhere.
+
+use crate::commands::size_hugepages::curve::{Document, cells};
+use crate::commands::size_hugepages::curve_svg;
+
+const STYLE: &str = "body{font:14px sans-serif;margin:2em;max-width:60em}table{border-collapse:collapse}\
+                     td,th{padding:.2em .8em;text-align:right;border-bottom:1px solid #ddd}";
+
+/// The page.
+pub fn page(document: &Document) -> String {
+    let mut html = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>Hit rate over tokens held</title>\n\
+         <style>{STYLE}</style>\n</head>\n<body>\n<h1>Hit rate over tokens held</h1>\n\
+         <p>{} requests of {}, {} blocks of {} tokens, {} of them different: at most {:.2} % can be hit.</p>\n",
+        document.requests,
+        marked(&document.trace),
+        document.blocks,
+        document.block_tokens,
+        document.distinct_blocks,
+        document.best_hit_rate * 100.0
+    );
+    html.push_str(&curve_svg::picture(&document.curve));
+    if !document.wanted.is_empty() {
+        html.push_str("<h2>Wanted</h2>\n<table>\n<tr><th>hit rate</th><th>tokens held</th><th>reached</th>");
+        html.push_str("<th>L2: --hicache-size</th><th>or L3: segments</th></tr>\n");
+        for wanted in &document.wanted {
+            let reached = match &wanted.reached {
+                Some(point) => cells(point).map(|cell| format!("<td>{}</td>", marked(&cell))).concat(),
+                None => "<td colspan=\"4\">no size reaches that</td>".to_owned(),
+            };
+            html.push_str(&format!("<tr><td>{:.1} %</td>{reached}</tr>\n", wanted.hit_rate * 100.0));
+        }
+        html.push_str("</table>\n");
+    }
+    html.push_str("<h2>Curve</h2>\n<table>\n<tr><th>tokens held</th><th>hit rate</th>");
+    html.push_str("<th>L2: --hicache-size</th><th>L3: segments</th></tr>\n");
+    for point in &document.curve {
+        let row = cells(point).map(|cell| format!("<td>{}</td>", marked(&cell))).concat();
+        html.push_str(&format!("<tr>{row}</tr>\n"));
+    }
+    html + "</table>\n</body>\n</html>\n"
+}
+
+/// Text that is no markup.
+fn marked(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c if c.is_control() => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_name_is_no_markup() {
+        assert_eq!(marked("<script>\"a\"&'b'\n"), "&lt;script&gt;&quot;a&quot;&amp;&#39;b&#39;\u{fffd}");
+    }
+}

@@ -1,0 +1,91 @@
+//! `--observed-keys`, `--observed-bytes`: what a master reports, beside what so many keys of this model take.
+
+use serde::Serialize;
+
+use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::output;
+use crate::commands::size_hugepages::{Args, question};
+use crate::engine::plan::host_pool::Wish;
+use crate::engine::plan::observed::{Observed, observed};
+use crate::engine::plan::{PlanError, tiers, upstream};
+
+#[derive(Debug, Serialize)]
+struct Document {
+    schema: &'static str,
+    model: String,
+    page_size: u64,
+    keys: u64,
+    keys_per_page: u64,
+    tokens: u64,
+    reported_bytes: u64,
+    calculated_bytes: u64,
+    /// Reported, less calculated.
+    unexplained_bytes: i64,
+    /// Of the calculated bytes.
+    unexplained_percent: f64,
+}
+
+/// Answer.
+///
+/// # Errors
+/// What the user has to know.
+pub fn run(args: &Args, keys: u64, bytes: &str) -> Outcome {
+    let reported = upstream::size(bytes).map_err(|error| Failure::usage(format!("--observed-bytes: {error}")))?;
+    let reported = u64::try_from(reported).ok().filter(|bytes| *bytes <= i64::MAX as u64);
+    let reported = reported.ok_or(PlanError::TooLarge { what: "--observed-bytes" })?;
+    let question = question::sized(args, Wish::Gb(1))?;
+    let (wanted, Some((model, _))) = (question.wanted, question.model) else {
+        return Err(Failure::usage("--observed-keys counts keys of a model").next("name it with --model"));
+    };
+    let Some(geometry) = wanted.geometry.filter(|geometry| geometry.window_layers == 0) else {
+        return Err(PlanError::Unsupported { what: "sliding layers" }.into());
+    };
+    let page = tiers::stored_page(wanted.page_size, &geometry, &wanted.layout, wanted.cache)?;
+    let Observed { tokens, bytes, surplus, surplus_percent } = observed(keys, reported, &page, wanted.page_size)?;
+    let document = Document {
+        schema: "mcctl.observed/1",
+        model,
+        page_size: wanted.page_size,
+        keys,
+        keys_per_page: page.keys,
+        tokens,
+        reported_bytes: reported,
+        calculated_bytes: bytes,
+        unexplained_bytes: surplus,
+        unexplained_percent: surplus_percent,
+    };
+    if args.json {
+        output::json(&document)?;
+    } else {
+        output::data(render(&document))?;
+    }
+    Ok(Exit::Done)
+}
+
+fn render(document: &Document) -> String {
+    let gib = |bytes: f64| bytes / (1u64 << 30) as f64;
+    let surplus = document.unexplained_bytes;
+    let which = if surplus < 0 { "less" } else { "more" };
+    format!(
+        "{} keys of {} in pages of {} token{} are {} tokens ({} keys a page).\n\n\
+         reported    {:.2} GiB\ncalculated  {:.2} GiB\nunexplained {:+.2} GiB ({:+.2} %)\n\n{}\n",
+        document.keys,
+        crate::engine::base::text::escaped(&document.model),
+        document.page_size,
+        if document.page_size == 1 { "" } else { "s" },
+        document.tokens,
+        document.keys_per_page,
+        gib(document.reported_bytes as f64),
+        gib(document.calculated_bytes as f64),
+        gib(surplus as f64),
+        document.unexplained_percent,
+        if surplus == 0 {
+            "Both agree.".to_owned()
+        } else {
+            format!(
+                "The master reports {which} than the keys take. The arithmetic does not say why: puts that are under way, keys of \
+                 another model, tenant or dtype, and rounding of what is reported are not in it."
+            )
+        }
+    )
+}

@@ -1,0 +1,406 @@
+//! The radix tree that SGLang keeps over device and host: nodes of whole pages, evicted a leaf at a time, least recently used first.
+//!
+//! Source: `sglang/srt/mem_cache/unified_cache/unified_tree_core.py` and `components/full.py`, with the policy `lru` and write-through.
+
+use std::collections::{BTreeSet, HashMap};
+
+/// A node's place.
+pub type Id = usize;
+/// The place of the root, which holds nothing and never goes.
+pub const ROOT: Id = 0;
+/// Between two ticks there is room for the nodes of a path, each a little older than its child.
+const TICK: u64 = 1 << 24;
+
+#[derive(Clone, Debug, Default)]
+struct Node {
+    key: Vec<u64>,
+    parent: Id,
+    /// First page -> node.
+    children: HashMap<u64, Id>,
+    /// Of the children, those on the device.
+    device_children: u32,
+    device: bool,
+    host: bool,
+    touched: u64,
+    /// Requests that use it, or a node below.
+    locks: u32,
+    /// A fetch from storage hangs on it.
+    host_lock: bool,
+    /// Under which age it stands among the leaves of the device, and of the host.
+    listed: [Option<u64>; 2],
+}
+
+/// What of a prompt is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Match {
+    /// Pages on the device.
+    pub device: u64,
+    /// Pages after those that are on the host only.
+    pub host: u64,
+    /// The last node on the device.
+    pub device_node: Id,
+    /// The last node.
+    pub node: Id,
+}
+
+/// The tree, and the room in both tiers, in pages.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    nodes: Vec<Node>,
+    unused: Vec<Id>,
+    clock: u64,
+    /// Leaves that may go, by age: of the device, of the host.
+    leaves: [BTreeSet<(u64, Id)>; 2],
+    /// Free pages of the device.
+    pub device_free: u64,
+    /// Free pages of the host.
+    pub host_free: u64,
+    /// Pages on the device that no request uses.
+    evictable: u64,
+}
+
+const DEVICE: usize = 0;
+const HOST: usize = 1;
+
+impl Tree {
+    /// An empty tree over so many pages.
+    pub fn new(device: u64, host: u64) -> Tree {
+        Tree {
+            nodes: vec![Node::default()],
+            unused: Vec::new(),
+            clock: 0,
+            leaves: Default::default(),
+            device_free: device,
+            host_free: host,
+            evictable: 0,
+        }
+    }
+
+    /// Pages that a request could have: free ones, and those of others.
+    pub fn reachable(&self) -> u64 {
+        self.device_free + self.evictable
+    }
+
+    /// Is the node on the host, or the root?
+    pub fn anchors_fetch(&self, id: Id) -> bool {
+        id == ROOT || self.nodes[id].host
+    }
+
+    /// Keep the node's host copy, or no longer.
+    pub fn lock_host(&mut self, id: Id, locked: bool) {
+        if id != ROOT {
+            self.nodes[id].host_lock = locked;
+            self.list(id);
+        }
+    }
+
+    /// The longest beginning of `pages` that is there. It is used by that, its last node most recently.
+    pub fn find(&mut self, pages: &[u64]) -> Match {
+        let mut found = Match { device: 0, host: 0, device_node: ROOT, node: ROOT };
+        let mut rest = pages;
+        while let Some(child) = self.child(found.node, rest) {
+            let common = common(&self.nodes[child].key, rest);
+            let node = if common < self.nodes[child].key.len() { self.split(child, common) } else { child };
+            let is_whole = node == child;
+            if self.nodes[node].device {
+                found.device += common as u64;
+                found.device_node = node;
+            } else {
+                found.host += common as u64;
+            }
+            found.node = node;
+            rest = &rest[common..];
+            if !is_whole {
+                break;
+            }
+        }
+        let mut age = self.tick();
+        let mut node = found.node;
+        while node != ROOT {
+            self.nodes[node].touched = age;
+            self.list(node);
+            age -= 1;
+            node = self.nodes[node].parent;
+        }
+        found
+    }
+
+    /// Put what a fetch brought below `node`, on the host.
+    pub fn insert_fetched(&mut self, node: Id, pages: &[u64]) {
+        self.touch(node);
+        self.add(node, pages, false);
+    }
+
+    /// Put the pages of a request, which has them on the device, and copy each node that the request has not put before (its first
+    /// `known` pages) to the host. The request gives up its pages from `own` on. Every node that is on the host now is told to
+    /// `written`.
+    pub fn insert(&mut self, pages: &[u64], known: u64, own: u64, written: &mut impl FnMut(&[u64])) -> Id {
+        let (mut node, mut at) = (ROOT, 0u64);
+        let mut rest = pages;
+        while let Some(child) = self.child(node, rest) {
+            self.touch(child);
+            let common = common(&self.nodes[child].key, rest);
+            node = if common < self.nodes[child].key.len() { self.split(child, common) } else { child };
+            let end = at + common as u64;
+            if self.nodes[node].device {
+                // The request computed the same again: its own pages are free.
+                self.device_free += end.saturating_sub(own.max(at));
+            } else {
+                self.set_device(node, true);
+            }
+            if end > known && !self.nodes[node].host {
+                self.copy(node, written);
+            }
+            at = end;
+            rest = &rest[common..];
+        }
+        if !rest.is_empty() {
+            node = self.add(node, rest, true);
+            if pages.len() as u64 > known {
+                self.copy(node, written);
+            }
+        }
+        node
+    }
+
+    /// Bring the host's pages up to `node` back to the device: all of them, or none.
+    pub fn load_back(&mut self, node: Id) -> bool {
+        let mut coming = Vec::new();
+        let mut up = node;
+        while up != ROOT && !self.nodes[up].device {
+            coming.push(up);
+            up = self.nodes[up].parent;
+        }
+        let pages: u64 = coming.iter().map(|id| self.nodes[*id].key.len() as u64).sum();
+        self.lock(node);
+        self.make_room(pages);
+        self.unlock(node);
+        if self.device_free < pages {
+            return false;
+        }
+        self.device_free -= pages;
+        for id in coming.into_iter().rev() {
+            self.set_device(id, true);
+        }
+        true
+    }
+
+    /// Evict from the device until `pages` are free, or nothing is left to evict. What has no copy on the host is lost.
+    pub fn make_room(&mut self, pages: u64) {
+        while self.device_free < pages {
+            let Some(&(_, leaf)) = self.leaves[DEVICE].first() else { return };
+            self.device_free += self.nodes[leaf].key.len() as u64;
+            self.set_device(leaf, false);
+            if !self.nodes[leaf].host {
+                self.remove(leaf);
+            }
+        }
+    }
+
+    /// Evict at least `pages` from the host, where there is as much: how many were.
+    pub fn evict_host(&mut self, pages: u64) -> u64 {
+        let mut freed = 0;
+        while freed < pages {
+            let Some(&(_, leaf)) = self.leaves[HOST].first() else { break };
+            freed += self.nodes[leaf].key.len() as u64;
+            self.remove(leaf);
+        }
+        self.host_free += freed;
+        freed
+    }
+
+    /// Keep the path to `node`.
+    pub fn lock(&mut self, node: Id) {
+        self.change_locks(node, 1);
+    }
+
+    /// As before [`Tree::lock`].
+    pub fn unlock(&mut self, node: Id) {
+        self.change_locks(node, -1);
+    }
+
+    fn change_locks(&mut self, mut node: Id, by: i32) {
+        while node != ROOT {
+            let is_free = |node: &Node| if node.device && node.locks == 0 { node.key.len() as u64 } else { 0 };
+            let before = is_free(&self.nodes[node]);
+            self.nodes[node].locks = self.nodes[node].locks.saturating_add_signed(by);
+            self.evictable = self.evictable + is_free(&self.nodes[node]) - before;
+            self.list(node);
+            node = self.nodes[node].parent;
+        }
+    }
+
+    /// Copy `node` to the host, and before it what above it is not there; nothing more once the host has no room.
+    fn copy(&mut self, node: Id, written: &mut impl FnMut(&[u64])) {
+        let mut chain = vec![node];
+        let mut up = self.nodes[node].parent;
+        while up != ROOT && !self.nodes[up].host {
+            chain.push(up);
+            up = self.nodes[up].parent;
+        }
+        for id in chain.into_iter().rev() {
+            let pages = self.nodes[id].key.len() as u64;
+            let missing = pages.saturating_sub(self.host_free);
+            if missing > 0 && self.evict_host(missing) < missing {
+                return;
+            }
+            self.host_free -= pages;
+            self.nodes[id].host = true;
+            self.list(id);
+            written(&self.nodes[id].key);
+        }
+    }
+
+    fn child(&self, node: Id, rest: &[u64]) -> Option<Id> {
+        self.nodes[node].children.get(rest.first()?).copied()
+    }
+
+    /// Cut a node after `pages` pages: the new node is the beginning, and the rest counts as used now.
+    fn split(&mut self, child: Id, pages: usize) -> Id {
+        let tail = self.nodes[child].key.split_off(pages);
+        let head = std::mem::replace(&mut self.nodes[child].key, tail);
+        let touched = self.tick();
+        let (old, first) = (&self.nodes[child], head[0]);
+        let parent = old.parent;
+        let node = Node {
+            key: head,
+            parent,
+            children: HashMap::from([(old.key[0], child)]),
+            device_children: u32::from(old.device),
+            device: old.device,
+            host: old.host,
+            touched,
+            locks: old.locks,
+            host_lock: old.host_lock,
+            listed: [None; 2],
+        };
+        let id = self.place(node);
+        self.nodes[parent].children.insert(first, id);
+        self.nodes[child].parent = id;
+        self.touch(child);
+        self.list(id);
+        id
+    }
+
+    fn add(&mut self, parent: Id, pages: &[u64], is_device: bool) -> Id {
+        let touched = self.tick();
+        let node = Node { key: pages.to_vec(), parent, touched, host: !is_device, ..Node::default() };
+        let id = self.place(node);
+        self.nodes[parent].children.insert(pages[0], id);
+        if is_device {
+            self.set_device(id, true)
+        } else {
+            self.list(id)
+        }
+        self.list(parent);
+        id
+    }
+
+    fn place(&mut self, node: Node) -> Id {
+        match self.unused.pop() {
+            Some(id) => {
+                self.nodes[id] = node;
+                id
+            }
+            None => {
+                self.nodes.push(node);
+                self.nodes.len() - 1
+            }
+        }
+    }
+
+    fn remove(&mut self, id: Id) {
+        let parent = self.nodes[id].parent;
+        let first = self.nodes[id].key[0];
+        self.nodes[parent].children.remove(&first);
+        let gone = std::mem::take(&mut self.nodes[id]);
+        for (side, listed) in gone.listed.into_iter().enumerate() {
+            if let Some(age) = listed {
+                self.leaves[side].remove(&(age, id));
+            }
+        }
+        self.unused.push(id);
+        self.list(parent);
+    }
+
+    fn set_device(&mut self, id: Id, device: bool) {
+        let parent = self.nodes[id].parent;
+        let pages = if self.nodes[id].locks == 0 { self.nodes[id].key.len() as u64 } else { 0 };
+        self.nodes[id].device = device;
+        if device {
+            self.nodes[parent].device_children += 1;
+            self.evictable += pages;
+        } else {
+            self.nodes[parent].device_children -= 1;
+            self.evictable -= pages;
+        }
+        self.list(id);
+        self.list(parent);
+    }
+
+    /// Put the node among the leaves that may go, or take it from them.
+    fn list(&mut self, id: Id) {
+        if id == ROOT {
+            return;
+        }
+        let node = &mut self.nodes[id];
+        let is_leaf = [
+            node.device && node.locks == 0 && node.device_children == 0,
+            !node.device && node.host && node.children.is_empty() && node.locks == 0 && !node.host_lock,
+        ];
+        for side in [DEVICE, HOST] {
+            let age = is_leaf[side].then_some(node.touched);
+            if node.listed[side] == age {
+                continue;
+            }
+            if let Some(before) = node.listed[side] {
+                self.leaves[side].remove(&(before, id));
+            }
+            if let Some(age) = age {
+                self.leaves[side].insert((age, id));
+            }
+            node.listed[side] = age;
+        }
+    }
+
+    fn touch(&mut self, id: Id) {
+        let now = self.tick();
+        self.nodes[id].touched = now;
+        self.list(id);
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.clock += TICK;
+        self.clock
+    }
+
+    /// Everything that is counted, counted again.
+    #[cfg(test)]
+    pub fn check(&self, device: u64, host: u64) {
+        let mut all: Vec<(Id, &Node)> = self.nodes.iter().enumerate().skip(1).collect();
+        all.retain(|(id, _)| !self.unused.contains(id));
+        let sum = |keep: &dyn Fn(&Node) -> bool| -> u64 {
+            all.iter().filter(|(_, node)| keep(node)).map(|(_, node)| node.key.len() as u64).sum()
+        };
+        assert_eq!(self.device_free + sum(&|node| node.device), device);
+        assert_eq!(self.host_free + sum(&|node| node.host), host);
+        assert_eq!(self.evictable, sum(&|node| node.device && node.locks == 0));
+        for (id, node) in &all {
+            let parent = &self.nodes[node.parent];
+            assert_eq!(parent.children.get(&node.key[0]), Some(id));
+            // A tier holds beginnings: where a node is, its parent is.
+            assert!(node.parent == ROOT || ((!node.device || parent.device) && (!node.host || parent.host)));
+            assert!(node.device || node.host, "nothing is nowhere");
+            assert_eq!(node.locks, 0);
+            let children = node.children.values().filter(|child| self.nodes[**child].device).count();
+            assert_eq!(node.device_children as usize, children);
+        }
+        let listed = |side: usize| all.iter().filter(|(_, node)| node.listed[side].is_some()).count();
+        assert_eq!((listed(DEVICE), listed(HOST)), (self.leaves[DEVICE].len(), self.leaves[HOST].len()));
+    }
+}
+
+/// Pages at the beginning of both.
+fn common(a: &[u64], b: &[u64]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}

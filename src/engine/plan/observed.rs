@@ -1,0 +1,53 @@
+//! What a master reports of its keys, held against what so many keys take.
+
+use crate::engine::plan::PlanError;
+use crate::engine::plan::error::narrow;
+use crate::engine::plan::tiers::StoredPage;
+
+/// The comparison.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Observed {
+    /// Tokens of whole pages that so many keys are.
+    pub tokens: u64,
+    /// Bytes that so many keys take.
+    pub bytes: u64,
+    /// Bytes that are reported beyond that; negative, where fewer are.
+    pub surplus: i64,
+    /// The surplus in percent of `bytes`.
+    pub surplus_percent: f64,
+}
+
+/// `keys` keys of which `reported` bytes are reported, for pages as `page` says, of `page_size` tokens.
+///
+/// # Errors
+/// Figures are absurd.
+pub fn observed(keys: u64, reported: u64, page: &StoredPage, page_size: u64) -> Result<Observed, PlanError> {
+    let what = "the observed keys";
+    let page_keys = u128::from(page.keys.max(1));
+    let all = u128::from(keys) * u128::from(page_size);
+    // Keys of a page may differ in size; a rest of keys counts with their mean.
+    let product = all.checked_mul(u128::from(page.token_bytes)).ok_or(PlanError::TooLarge { what })?;
+    let bytes = narrow(product / page_keys, what)?;
+    let tokens = narrow(u128::from(keys) / page_keys * u128::from(page_size), what)?;
+    let surplus = i128::from(reported) - i128::from(bytes);
+    let surplus = i64::try_from(surplus).map_err(|_| PlanError::TooLarge { what })?;
+    let surplus_percent = surplus as f64 * 100.0 / bytes.max(1) as f64;
+    Ok(Observed { tokens, bytes, surplus, surplus_percent })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kep_74_reports_more_than_its_keys_take_by_what_nothing_explains() {
+        let page = StoredPage { token_bytes: 262_144, keys: 2, object_bytes: 131_072 };
+        let reported = (26.96 * (1u64 << 30) as f64) as u64;
+        let found = observed(219_474, reported, &page, 1).unwrap();
+        assert_eq!((found.tokens, found.bytes), (109_737, 28_766_896_128));
+        assert!((found.surplus_percent - 0.63).abs() < 0.005, "{found:?}");
+        let less = observed(2, 262_143, &page, 1).unwrap();
+        assert_eq!((less.tokens, less.bytes, less.surplus), (1, 262_144, -1));
+        assert!(observed(u64::MAX, 0, &page, u64::MAX).is_err());
+    }
+}
