@@ -8,6 +8,7 @@ pub mod deploy;
 pub mod doctor;
 pub mod env;
 pub mod http;
+pub mod kube;
 pub mod master;
 pub mod metadata;
 pub mod plan;

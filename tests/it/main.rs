@@ -4,6 +4,7 @@ mod admin;
 mod cli;
 mod devices;
 mod http;
+mod kube;
 mod layers;
 mod master;
 mod metadata;
