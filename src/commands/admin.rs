@@ -10,7 +10,9 @@ use crate::commands::args::show_duration;
 use crate::commands::error::Failure;
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::env::{Env, RealEnv, deadline};
+use crate::engine::http::Samples;
 use crate::engine::http::client::no_certificates;
+use crate::engine::http::fetch::root_cause;
 use crate::engine::metadata::escape;
 
 /// The admin port where nobody chose another.
@@ -188,7 +190,8 @@ impl Admin {
     /// It does not answer.
     pub async fn metrics(&self) -> Result<BTreeMap<String, f64>, Failure> {
         let body = self.get("/metrics").await?;
-        Ok(parse_metrics(&String::from_utf8_lossy(&body)))
+        let samples = Samples::parse(&String::from_utf8_lossy(&body));
+        Ok(samples.plain().map(|(name, value)| (name.to_owned(), value)).collect())
     }
 
     /// Every key, as it comes, until `visit` breaks. All of them may take longer than the limit, as long as that time brings
@@ -289,34 +292,9 @@ pub fn can_ask(key: &str) -> bool {
     !key.contains(',') && !key.is_empty()
 }
 
-/// The unlabelled samples of a Prometheus text.
-fn parse_metrics(text: &str) -> BTreeMap<String, f64> {
-    let sample = |line: &str| {
-        let (name, value) = line.split_once(' ')?;
-        (!name.starts_with('#') && !name.contains('{')).then_some((name.to_owned(), value.trim().parse().ok()?))
-    };
-    text.lines().filter_map(sample).collect()
-}
-
-/// The innermost reason: `Connection refused (os error 111)`.
-fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut inner = error;
-    while let Some(source) = inner.source() {
-        inner = source;
-    }
-    inner.to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn metrics_are_the_samples_without_labels() {
-        let text = "# HELP a b\n# TYPE a gauge\na 5\nb{segment=\"x\"} 7\nc_total 1.5e3\nodd\n";
-        let metrics = parse_metrics(text);
-        assert_eq!(metrics, [("a".to_owned(), 5.0), ("c_total".to_owned(), 1500.0)].into());
-    }
 
     #[test]
     fn a_question_holds_as_many_keys_as_fit_and_at_least_one() {

@@ -13,6 +13,7 @@ mod peer;
 mod peer_transfer;
 mod rest;
 mod rpc;
+mod running;
 mod server;
 mod sim;
 mod sizing;

@@ -3,15 +3,21 @@
 //! Only looks: a port is tried with a socket that is closed again, and nothing else is touched. A check that cannot be done says why;
 //! it never passes for want of something to look at.
 
+pub mod cluster;
 pub mod host;
 pub mod problems;
+mod running;
 mod select;
+pub mod serving;
 pub mod wheel;
 
 use crate::engine::check::{Check, Finding, Report, Severity, Status};
 use crate::engine::env::Env;
 
+pub use running::Asked;
 pub use select::{Selection, UnknownName};
+
+use running::{finding, listed, plural, reports, shown};
 
 /// Every check there is, by group.
 pub fn catalogue() -> Vec<Check> {

@@ -2,16 +2,21 @@
 //!
 //! It owns what must hold for all three, whoever is on the other side: a bound on connections, on header and body bytes and on the
 //! bodies that are read at once, a deadline on every step (header, body, answer, a peer that stops reading), a stop that ends
-//! within a bound. It knows no route: a [`Handler`] gets whole requests. No TLS, no HTTP/2, as upstream's servers.
+//! within a bound. It knows no route: a [`Handler`] gets whole requests. No TLS, no HTTP/2, as upstream's servers. Beside it: one question to another
+//! program's HTTP ([`fetch`]), and the samples of a Prometheus page ([`samples`]).
 
 mod body;
 pub mod client;
+pub mod fetch;
 mod query;
+pub mod samples;
 mod server;
 
 pub use body::{Body, Pages};
+pub use fetch::{FetchError, Fetched, Fetcher};
 pub use hyper::{Method, StatusCode};
 pub use query::{decode, param};
+pub use samples::Samples;
 pub use server::{Running, start};
 
 use std::future::Future;

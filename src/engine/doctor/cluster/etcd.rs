@@ -1,0 +1,150 @@
+//! The record of the leading master in etcd, read over etcd's own HTTP gateway (`/v3/kv/range`, from etcd 3.4 on).
+//!
+//! Key `mooncake-store/<cluster id>/master_view`, value `host:port`; `/oplog/<cluster id>/durable_prefix` is there when the
+//! leader replicates its metadata (Mooncake 0.3.13, `enable_oplog`).
+
+use serde::Deserialize;
+
+use crate::engine::base::HostPort;
+use crate::engine::base::text::escaped;
+use crate::engine::doctor::Asked;
+use crate::engine::doctor::cluster::facts::Leader;
+use crate::engine::http::Fetcher;
+
+/// Where all clusters' keys stand.
+const PREFIX: &str = "mooncake-store/";
+/// What comes after all of them.
+const PREFIX_END: &str = "mooncake-store0";
+
+/// Where to ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Etcd {
+    /// Its servers, in the order to be asked.
+    pub endpoints: Vec<HostPort>,
+    /// `MC_STORE_CLUSTER_ID`, `mooncake_cluster` unless it was chosen.
+    pub cluster: String,
+}
+
+impl Etcd {
+    /// `h:p;h:p`, what stands after `etcd://`.
+    ///
+    /// # Errors
+    /// A part of it is no address.
+    pub fn parse(list: &str, cluster: &str) -> Asked<Etcd> {
+        let parts = list.split(';').map(str::trim).filter(|part| !part.is_empty());
+        let endpoints: Result<Vec<HostPort>, _> = parts.map(|part| part.parse::<HostPort>()).collect();
+        let endpoints = endpoints.map_err(|error| error.to_string())?;
+        if endpoints.is_empty() {
+            return Err("no etcd server is named".to_owned());
+        }
+        Ok(Etcd { endpoints, cluster: cluster.to_owned() })
+    }
+}
+
+/// Who leads.
+pub async fn leader(fetcher: &Fetcher, etcd: &Etcd) -> Leader {
+    let key = format!("{PREFIX}{}/master_view", etcd.cluster);
+    match range(fetcher, etcd, PREFIX, PREFIX_END).await {
+        Err(why) => Leader { key, found: Err(why), others: Vec::new() },
+        Ok(pairs) => {
+            let found = pairs.iter().find(|(k, _)| *k == key).map(|(_, value)| escaped(value));
+            let others = pairs.iter().map(|(k, _)| escaped(k)).filter(|k| *k != key && k.ends_with("/master_view"));
+            Leader { others: others.collect(), found: Ok(found), key }
+        }
+    }
+}
+
+/// The keys from `from` to before `to`, and their values. The first server that answers is believed.
+async fn range(fetcher: &Fetcher, etcd: &Etcd, from: &str, to: &str) -> Asked<Vec<(String, String)>> {
+    let body = serde_json::json!({"key": encode(from.as_bytes()), "range_end": encode(to.as_bytes()), "limit": 64});
+    let mut why = String::new();
+    for at in &etcd.endpoints {
+        let answer = fetcher.post(&format!("http://{at}/v3/kv/range"), body.to_string()).await;
+        match answer {
+            Ok(answer) if answer.is_ok() => return pairs(&answer.body),
+            Ok(answer) => why = format!("{at}: {}", answer.shown()),
+            Err(error) => why = format!("{at}: {error}"),
+        }
+    }
+    Err(why)
+}
+
+fn pairs(body: &str) -> Asked<Vec<(String, String)>> {
+    #[derive(Deserialize)]
+    struct Body {
+        #[serde(default)]
+        kvs: Vec<Pair>,
+    }
+    #[derive(Deserialize)]
+    struct Pair {
+        key: String,
+        #[serde(default)]
+        value: String,
+    }
+    let body: Body = serde_json::from_str(body).map_err(|error| format!("etcd's answer: {error}"))?;
+    let text = |b64: &str| decode(b64).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let pair = |pair: &Pair| Some((text(&pair.key)?, text(&pair.value)?));
+    Ok(body.kvs.iter().filter_map(pair).collect())
+}
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// Base64, as JSON carries bytes in etcd's gateway.
+fn encode(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    for chunk in bytes.chunks(3) {
+        let word = (0..3).fold(0u32, |word, i| word << 8 | u32::from(chunk.get(i).copied().unwrap_or(0)));
+        for i in 0..4 {
+            let digit = ALPHABET[(word >> (18 - 6 * i)) as usize & 63];
+            out.push(if i <= chunk.len() { char::from(digit) } else { '=' });
+        }
+    }
+    out
+}
+
+fn decode(text: &str) -> Option<Vec<u8>> {
+    let (mut out, mut word, mut bits) = (Vec::new(), 0u32, 0);
+    for byte in text.trim_end_matches('=').bytes() {
+        let digit = ALPHABET.iter().position(|known| *known == byte)?;
+        word = word << 6 | u32::try_from(digit).ok()?;
+        bits += 6;
+        if bits >= 8 {
+            bits -= 8;
+            out.push(u8::try_from(word >> bits & 0xff).ok()?);
+            word &= (1 << bits) - 1;
+        }
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_goes_both_ways_for_every_length() {
+        for text in ["", "a", "ab", "abc", "mooncake-store/mooncake_cluster/master_view", "ü\u{1}\0"] {
+            assert_eq!(decode(&encode(text.as_bytes())).as_deref(), Some(text.as_bytes()), "{text}");
+        }
+        assert_eq!(encode(b"abcd"), "YWJjZA==");
+        assert_eq!(decode("a!"), None);
+    }
+
+    #[test]
+    fn pairs_are_read_as_etcd_writes_them_and_none_is_no_mistake() {
+        let body = format!(
+            r#"{{"header":{{"cluster_id":"1"}},"kvs":[{{"key":"{}","value":"{}","create_revision":"2"}}],"count":"1"}}"#,
+            encode(b"mooncake-store/a/master_view"),
+            encode(b"10.0.0.1:50051")
+        );
+        assert_eq!(pairs(&body), Ok(vec![("mooncake-store/a/master_view".to_owned(), "10.0.0.1:50051".to_owned())]));
+        assert_eq!(pairs("{}"), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn servers_are_separated_by_semicolons() {
+        let etcd = Etcd::parse("10.0.0.1:2379;10.0.0.2:2379", "blue").expect("addresses");
+        assert_eq!(etcd.endpoints.len(), 2);
+        assert!(Etcd::parse("", "blue").is_err() && Etcd::parse("10.0.0.1:2379/", "blue").is_err());
+    }
+}

@@ -1,0 +1,126 @@
+//! The samples of a Prometheus text page, as masters and SGLang write it. Pure.
+
+/// A line of the page.
+#[derive(Clone, Debug, PartialEq)]
+struct Sample {
+    name: String,
+    labels: Vec<(String, String)>,
+    value: f64,
+}
+
+/// All samples of a page, in its order. Comments and lines that are none are left out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Samples(Vec<Sample>);
+
+impl Samples {
+    /// Read a page.
+    pub fn parse(page: &str) -> Samples {
+        Samples(page.lines().filter_map(sample).collect())
+    }
+
+    /// The sum of all samples of `name`; `None` when there is none.
+    pub fn sum(&self, name: &str) -> Option<f64> {
+        total(self.of(name))
+    }
+
+    /// The sum of the samples of `name` whose `label` has `value`.
+    pub fn sum_where(&self, name: &str, label: &str, value: &str) -> Option<f64> {
+        total(self.of(name).filter(|sample| sample.label(label) == Some(value)))
+    }
+
+    /// What the values of `label` sum to, for the samples of `name`, in the page's order.
+    pub fn by(&self, name: &str, label: &str) -> Vec<(&str, f64)> {
+        let mut sums: Vec<(&str, f64)> = Vec::new();
+        for sample in self.of(name) {
+            let Some(value) = sample.label(label) else { continue };
+            match sums.iter_mut().find(|(known, _)| *known == value) {
+                Some((_, sum)) => *sum += sample.value,
+                None => sums.push((value, sample.value)),
+            }
+        }
+        sums
+    }
+
+    /// The samples without labels: name and value.
+    pub fn plain(&self) -> impl Iterator<Item = (&str, f64)> {
+        self.0.iter().filter(|sample| sample.labels.is_empty()).map(|sample| (&*sample.name, sample.value))
+    }
+
+    /// Is there none at all?
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn of(&self, name: &str) -> impl Iterator<Item = &Sample> {
+        self.0.iter().filter(move |sample| sample.name == name)
+    }
+}
+
+impl Sample {
+    fn label(&self, name: &str) -> Option<&str> {
+        self.labels.iter().find(|(label, _)| label == name).map(|(_, value)| &**value)
+    }
+}
+
+fn total<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<f64> {
+    samples.map(|sample| sample.value).reduce(|sum, value| sum + value)
+}
+
+fn sample(line: &str) -> Option<Sample> {
+    let line = line.trim();
+    if line.is_empty() || line.starts_with('#') {
+        return None;
+    }
+    let (name, rest) = line.split_at(line.find(['{', ' '])?);
+    let (labels, value) = match rest.strip_prefix('{') {
+        Some(rest) => labels(rest)?,
+        None => (Vec::new(), rest),
+    };
+    // A time may follow the value.
+    let value = value.split_whitespace().next()?.parse().ok()?;
+    Some(Sample { name: name.to_owned(), labels, value })
+}
+
+/// `a="b",c="d"} 5`: the labels, and what follows the brace.
+fn labels(text: &str) -> Option<(Vec<(String, String)>, &str)> {
+    let (mut labels, mut rest) = (Vec::new(), text);
+    loop {
+        rest = rest.trim_start_matches([',', ' ']);
+        if let Some(after) = rest.strip_prefix('}') {
+            return Some((labels, after));
+        }
+        let (name, after) = rest.split_once("=\"")?;
+        let (mut value, mut chars) = (String::new(), after.char_indices());
+        let end = loop {
+            match chars.next()? {
+                (at, '"') => break at,
+                (_, '\\') => match chars.next()?.1 {
+                    'n' => value.push('\n'),
+                    other => value.push(other),
+                },
+                (_, other) => value.push(other),
+            }
+        };
+        labels.push((name.to_owned(), value));
+        rest = &after[end + 1..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "# HELP a b\n# TYPE a gauge\na 5\nb{segment=\"x\"} 7\nb{segment=\"y\",to=\"a \\\"}, b\"} 2\nc_total 1.5e3 17\nodd\nd{x=\"1\n";
+
+    #[test]
+    fn samples_are_summed_over_their_labels_and_what_is_no_sample_is_left_out() {
+        let page = Samples::parse(PAGE);
+        assert_eq!(page.sum("a"), Some(5.0));
+        assert_eq!(page.sum("b"), Some(9.0));
+        assert_eq!(page.sum("c_total"), Some(1500.0));
+        assert_eq!((page.sum("odd"), page.sum("d")), (None, None));
+        assert_eq!(page.sum_where("b", "to", "a \"}, b"), Some(2.0));
+        assert_eq!(page.by("b", "segment"), [("x", 7.0), ("y", 2.0)]);
+        assert_eq!(page.plain().collect::<Vec<_>>(), [("a", 5.0), ("c_total", 1500.0)]);
+    }
+}
