@@ -11,6 +11,7 @@ pub mod error;
 pub mod flags;
 pub mod gflags;
 pub mod help;
+pub mod lint;
 pub mod listen;
 pub mod logging;
 pub mod man;
@@ -78,6 +79,8 @@ enum Command {
     Devices(devices::Args),
     /// What is wrong with this host, the wheel, a running store, and what to do about it
     Doctor(Box<doctor::Args>),
+    /// What is wrong with manifests, units, environment files and command lines, with file and line
+    Lint(lint::Args),
     /// A script with which a shell completes this command line
     Completions(completions::Args),
     /// Manual pages
@@ -208,6 +211,10 @@ impl Cli {
             }
             Command::Doctor(args) => {
                 logging::init(level, "off")?;
+                args.run()
+            }
+            Command::Lint(args) => {
+                logging::init(level, QUIET)?;
                 args.run()
             }
             Command::Completions(args) => args.run(),

@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod env;
 pub mod http;
 pub mod kube;
+pub mod lint;
 pub mod master;
 pub mod metadata;
 pub mod plan;

@@ -8,7 +8,7 @@ const NOT_IN_A_CORE: &[&str] = &["Instant", "SystemTime", "TcpStream", "TcpListe
 /// Nor does the master's core wait: it answers under a lock. (The method table of `wire` writes the client's calls, which do.)
 const NOT_IN_THE_MASTER: &[&str] = &["await", "async"];
 /// Pure altogether.
-const PURE_FOLDERS: &[&str] = &["base", "check", "deploy", "kube", "plan", "wire", "alloc"];
+const PURE_FOLDERS: &[&str] = &["base", "check", "deploy", "kube", "lint", "plan", "wire", "alloc"];
 /// The files of `master` that are its shells; all others are its core.
 const MASTER_SHELLS: &[&str] = &["server.rs", "admin.rs"];
 /// Crates that `commands` alone may name.

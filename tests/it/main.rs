@@ -6,6 +6,7 @@ mod devices;
 mod http;
 mod kube;
 mod layers;
+mod lint;
 mod master;
 mod metadata;
 mod model;

@@ -12,6 +12,7 @@ pub mod interface;
 pub mod memory;
 pub mod pages;
 pub mod ports;
+pub mod process;
 pub mod reserve;
 pub mod signal;
 pub mod socket;

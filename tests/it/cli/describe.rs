@@ -24,6 +24,7 @@ const COMMANDS: &[&[&str]] = &[
     &["size-hugepages"],
     &["devices"],
     &["doctor"],
+    &["lint"],
     &["completions"],
     &["man"],
 ];

@@ -1,0 +1,180 @@
+//! `mcctl lint FILE...`: what is wrong with manifests, units, environment files, command lines and settings files.
+//!
+//! Only reads and prints; what is wrong is decided by [`crate::engine::lint`].
+
+mod report;
+
+use std::fs::File;
+use std::io::{self, Read};
+
+use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::output;
+use crate::engine::check::{Finding, Severity};
+use crate::engine::lint::{CHECKS, FILE_BYTES_MAX, Kind, ReadError, Source, check_scene, read};
+
+/// What to read, and what to say.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Kinds are told apart by content and name: Kubernetes YAML (RoleBasedGroups, too), compose files, systemd \
+    units, environment files, shell scripts and command lines, the store's JSON, SGLang's extra config, the master's \
+    --config_path file. Give all files of one deployment together: rules look across them.\n\
+    Exit codes: 0 nothing at or above --fail-on, 1 something, 2 an input that cannot be read."
+)]
+pub struct Args {
+    /// Files of one deployment; - is stdin
+    #[arg(value_name = "FILE", required_unless_present = "list")]
+    files: Vec<String>,
+    /// What all files are, instead of telling by content and name
+    #[arg(long, value_enum, value_name = "KIND")]
+    kind: Option<Word>,
+    /// The release of Mooncake that is deployed, for flags that only newer ones have, e.g. 0.3.12
+    #[arg(long, value_name = "RELEASE")]
+    release: Option<String>,
+    /// Only these rules
+    #[arg(long, value_name = "IDS", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Not these rules
+    #[arg(long, value_name = "IDS", value_delimiter = ',')]
+    skip: Vec<String>,
+    /// The least severity that makes the exit code 1
+    #[arg(long, value_enum, value_name = "SEVERITY", default_value = "warning")]
+    fail_on: FailOn,
+    /// One JSON document on stdout
+    #[arg(long)]
+    json: bool,
+    /// List the rules, and read nothing
+    #[arg(long, conflicts_with = "files")]
+    list: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Word {
+    Kubernetes,
+    Compose,
+    Unit,
+    Env,
+    Shell,
+    StoreConfig,
+    ExtraConfig,
+    MasterConfig,
+}
+
+impl From<Word> for Kind {
+    fn from(word: Word) -> Kind {
+        match word {
+            Word::Kubernetes => Kind::Kubernetes,
+            Word::Compose => Kind::Compose,
+            Word::Unit => Kind::Unit,
+            Word::Env => Kind::Env,
+            Word::Shell => Kind::Shell,
+            Word::StoreConfig => Kind::StoreConfig,
+            Word::ExtraConfig => Kind::ExtraConfig,
+            Word::MasterConfig => Kind::MasterConfig,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum FailOn {
+    Info,
+    Warning,
+    Error,
+    /// Only what cannot be read
+    Never,
+}
+
+impl FailOn {
+    fn least(self) -> Option<Severity> {
+        match self {
+            FailOn::Info => Some(Severity::Info),
+            FailOn::Warning => Some(Severity::Warning),
+            FailOn::Error => Some(Severity::Error),
+            FailOn::Never => None,
+        }
+    }
+}
+
+impl Args {
+    /// Read, judge, print.
+    ///
+    /// # Errors
+    /// An input that cannot be read, or a rule that there is not.
+    pub fn run(self) -> Outcome {
+        if self.list {
+            output::data(if self.json { report::list_json() } else { report::list() })?;
+            return Ok(Exit::Done);
+        }
+        for id in self.only.iter().chain(&self.skip) {
+            known_rule(id)?;
+        }
+        let texts =
+            self.files.iter().map(|name| Ok((name.as_str(), load(name)?))).collect::<Result<Vec<_>, Failure>>()?;
+        let kind = self.kind.map(Kind::from);
+        let sources: Vec<Source<'_>> =
+            texts.iter().map(|(name, bytes)| Source { name: shown(name), bytes, kind }).collect();
+        let mut scene = read(&sources).map_err(|(name, error)| unreadable(&name, &error))?;
+        scene.release = self.release.clone().map(|text| text.trim_start_matches('v').to_owned());
+        let wanted = |finding: &Finding| {
+            (self.only.is_empty() || self.only.iter().any(|id| id == finding.id))
+                && !self.skip.iter().any(|id| id == finding.id)
+        };
+        let findings: Vec<Finding> = check_scene(&scene).into_iter().filter(wanted).collect();
+        let names: Vec<&str> = sources.iter().map(|source| source.name).collect();
+        if self.json {
+            output::json(&report::Document::new(&names, &scene, &findings))?;
+        } else {
+            output::data(report::text(&scene, &names, &findings))?;
+        }
+        let fails = self.fail_on.least().is_some_and(|least| findings.iter().any(|f| f.severity >= least));
+        Ok(if fails { Exit::No } else { Exit::Done })
+    }
+}
+
+fn known_rule(id: &str) -> Result<(), Failure> {
+    if CHECKS.iter().any(|check| check.id == id) {
+        return Ok(());
+    }
+    let nearest = CHECKS.iter().map(|check| check.id).min_by_key(|known| strsim::damerau_levenshtein(id, known));
+    Err(Failure::usage(format!("there is no rule '{id}'"))
+        .next(format!("the nearest is {}; mcctl lint --list shows all", nearest.unwrap_or_default())))
+}
+
+/// The name in findings.
+fn shown(name: &str) -> &str {
+    if name == "-" { "stdin" } else { name }
+}
+
+/// The bytes of a file; one more than are allowed when there are more.
+fn load(name: &str) -> Result<Vec<u8>, Failure> {
+    let most = FILE_BYTES_MAX as u64 + 1;
+    let mut bytes = Vec::new();
+    let read = match name {
+        "-" => io::stdin().lock().take(most).read_to_end(&mut bytes),
+        path => File::open(path).and_then(|file| {
+            if file.metadata()?.is_dir() {
+                return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder; name the files in it"));
+            }
+            file.take(most).read_to_end(&mut bytes)
+        }),
+    };
+    read.map_err(|error| {
+        Failure::usage(format!("cannot read {}", shown(name)))
+            .tried(format!("read {name}"))
+            .found(error.to_string())
+            .next("name files that are there; - reads stdin")
+    })?;
+    Ok(bytes)
+}
+
+fn unreadable(name: &str, error: &ReadError) -> Failure {
+    let at = error.line().map_or_else(|| name.to_owned(), |line| format!("{name}:{line}"));
+    let next = match error {
+        ReadError::Yaml { templated: true, .. } => {
+            "it is a template: give what it renders (helm template, kustomize build)"
+        }
+        ReadError::Unknown => "say what it is with --kind",
+        ReadError::Empty => "give a file with something in it",
+        _ => "mend the file, or say with --kind what it is",
+    };
+    Failure::usage(format!("cannot read {at}")).found(error.to_string()).next(next)
+}

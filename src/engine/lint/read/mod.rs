@@ -1,0 +1,467 @@
+//! Texts in, a [`Scene`] out: which kind each text is of, and what it says.
+
+pub mod compose;
+pub mod env_file;
+pub mod kubernetes;
+pub mod launch;
+pub mod pod;
+pub mod proc;
+pub mod script;
+pub mod systemd;
+
+use std::sync::Arc;
+
+use crate::engine::check::{Finding, Place, Severity};
+use crate::engine::kube;
+use crate::engine::lint::flags;
+use crate::engine::lint::names::{MASTER_FLAGS, SERVICE_KEYS, SGLANG_KEYS};
+use crate::engine::lint::node::{FILE_BYTES_MAX, Node};
+use crate::engine::lint::rules::MANIFEST;
+use crate::engine::lint::scene::{ConfigData, Document, DocumentKind, Habitat, Process, Role, Said, Scene};
+
+/// What a text is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Kubernetes documents in YAML (or one in JSON).
+    Kubernetes,
+    /// A compose file of Docker.
+    Compose,
+    /// A unit of systemd.
+    Unit,
+    /// `NAME=value` lines.
+    Env,
+    /// Shell: a script or command lines.
+    Shell,
+    /// The store service's settings (JSON).
+    StoreConfig,
+    /// SGLang's extra config for its storage backend, or its Mooncake settings file.
+    ExtraConfig,
+    /// The master's `--config_path` (YAML or JSON).
+    MasterConfig,
+}
+
+impl Kind {
+    /// All of them with their words.
+    pub const ALL: [(Kind, &'static str); 8] = [
+        (Kind::Kubernetes, "kubernetes"),
+        (Kind::Compose, "compose"),
+        (Kind::Unit, "unit"),
+        (Kind::Env, "env"),
+        (Kind::Shell, "shell"),
+        (Kind::StoreConfig, "store-config"),
+        (Kind::ExtraConfig, "extra-config"),
+        (Kind::MasterConfig, "master-config"),
+    ];
+
+    /// The word in messages.
+    pub fn word(self) -> &'static str {
+        Kind::ALL.iter().find(|(kind, _)| *kind == self).map_or("", |(_, word)| word)
+    }
+}
+
+/// A text that was given.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// Its name, as the user gave it.
+    pub name: &'a str,
+    /// Its bytes.
+    pub bytes: &'a [u8],
+    /// What it is, if the user said so.
+    pub kind: Option<Kind>,
+}
+
+/// Why a text cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// There is nothing in it.
+    #[error("it is empty")]
+    Empty,
+    /// It is no text.
+    #[error("it is no text: byte {at} is not UTF-8, or is 0")]
+    Binary {
+        /// The first byte that is wrong.
+        at: usize,
+    },
+    /// It is too large for a manifest.
+    #[error("it has {bytes} bytes; a manifest may have {most}")]
+    TooLarge {
+        /// What it has.
+        bytes: usize,
+        /// What is read.
+        most: usize,
+    },
+    /// It is nested too deep, or expands to too much.
+    #[error("it is nested too deep")]
+    TooDeep {
+        /// The line.
+        line: u32,
+    },
+    /// It is no YAML.
+    #[error("it is no YAML: {reason}")]
+    Yaml {
+        /// The line.
+        line: u32,
+        /// What is wrong.
+        reason: String,
+        /// Has it `{{` in it?
+        templated: bool,
+    },
+    /// It is no JSON.
+    #[error("it is no JSON: {reason}")]
+    Json {
+        /// The line.
+        line: u32,
+        /// What is wrong.
+        reason: String,
+    },
+    /// It is nothing that is known here.
+    #[error(
+        "it is no Kubernetes or compose YAML, no systemd unit, no environment file, no command line and no settings file"
+    )]
+    Unknown,
+}
+
+impl ReadError {
+    /// The line, where it is on one.
+    pub fn line(&self) -> Option<u32> {
+        match self {
+            ReadError::TooDeep { line } | ReadError::Yaml { line, .. } | ReadError::Json { line, .. } => Some(*line),
+            _ => None,
+        }
+    }
+}
+
+/// Read all of `sources` as one deployment.
+///
+/// # Errors
+/// The name of the first that cannot be read, and why.
+pub fn read(sources: &[Source<'_>]) -> Result<Scene, (String, ReadError)> {
+    let mut scene = Scene::default();
+    let mut parsed = Vec::new();
+    for source in sources {
+        let named = |error| (source.name.to_owned(), error);
+        parsed.push(parse(source).map_err(named)?);
+    }
+    let data: Vec<ConfigData> = parsed.iter().flat_map(|p| p.data()).collect();
+    for part in &parsed {
+        part.add(&data, &mut scene);
+    }
+    // Settings files may stand in a ConfigMap.
+    for (base, (said, _)) in data.iter().flat_map(|map| &map.data) {
+        document_in(base, said, &mut scene);
+    }
+    link(&mut scene, &parsed);
+    Ok(scene)
+}
+
+/// A text that was understood.
+struct Parsed {
+    file: Arc<str>,
+    kind: Kind,
+    text: String,
+    nodes: Vec<Node>,
+    json: bool,
+}
+
+fn parse(source: &Source<'_>) -> Result<Parsed, ReadError> {
+    if source.bytes.len() > FILE_BYTES_MAX {
+        return Err(ReadError::TooLarge { bytes: source.bytes.len(), most: FILE_BYTES_MAX });
+    }
+    let text = std::str::from_utf8(source.bytes).map_err(|e| ReadError::Binary { at: e.valid_up_to() })?;
+    if let Some(at) = text.bytes().position(|byte| byte == 0) {
+        return Err(ReadError::Binary { at });
+    }
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if text.trim().is_empty() {
+        return Err(ReadError::Empty);
+    }
+    let (kind, nodes, json) = detect(source, text)?;
+    Ok(Parsed { file: source.name.into(), kind, text: text.to_owned(), nodes, json })
+}
+
+fn extension(name: &str) -> &str {
+    launch::program(name).rsplit_once('.').map_or("", |(_, extension)| extension)
+}
+
+fn detect(source: &Source<'_>, text: &str) -> Result<(Kind, Vec<Node>, bool), ReadError> {
+    let is_json = extension(source.name) == "json" || text.trim_start().starts_with('{');
+    let nodes = || if is_json { Node::json(text, true).map(|node| vec![node]) } else { Node::yaml(text) };
+    match source.kind {
+        Some(kind @ (Kind::Unit | Kind::Env | Kind::Shell)) => return Ok((kind, Vec::new(), false)),
+        Some(kind) => return Ok((kind, nodes()?, is_json)),
+        None => {}
+    }
+    if systemd::is_one(text) {
+        return Ok((Kind::Unit, Vec::new(), false));
+    }
+    let named_env = extension(source.name) == "env" || launch::program(source.name).starts_with(".env");
+    if named_env || env_file::is_one(text) {
+        return Ok((Kind::Env, Vec::new(), false));
+    }
+    let named_yaml = matches!(extension(source.name), "yaml" | "yml" | "json");
+    let named_shell = matches!(extension(source.name), "sh" | "bash") || text.starts_with("#!");
+    if is_json || named_yaml || !named_shell {
+        match nodes() {
+            Ok(nodes) => {
+                if let Some(kind) = nodes.iter().find_map(kind_of) {
+                    return Ok((kind, nodes, is_json));
+                }
+                if named_yaml || is_json {
+                    return Err(if nodes.is_empty() { ReadError::Empty } else { ReadError::Unknown });
+                }
+            }
+            Err(error) if named_yaml || is_json => return Err(error),
+            // What looks like a manifest is one that is broken, and not a script.
+            Err(error) if text.lines().any(|line| line.starts_with("apiVersion:") || line.starts_with("services:")) => {
+                return Err(error);
+            }
+            Err(_) => {}
+        }
+    }
+    let mut started = Vec::new();
+    let place = Place { file: source.name.into(), line: 1 };
+    let base = Process::new("command line", Role::Other, place.clone(), Habitat::Shell);
+    script::run(&base, text, &place, 0, &mut started);
+    let of_use = |process: &Process| process.role != Role::Other || process.env.keys().any(|name| is_ours(name));
+    if started.iter().any(of_use) || named_shell {
+        Ok((Kind::Shell, Vec::new(), false))
+    } else {
+        Err(ReadError::Unknown)
+    }
+}
+
+/// Is it a variable that is read here?
+pub fn is_ours(name: &str) -> bool {
+    ["MC_", "MOONCAKE_", "SGLANG_", "MCCTL_"].iter().any(|prefix| name.starts_with(prefix))
+}
+
+fn kind_of(node: &Node) -> Option<Kind> {
+    if kubernetes::is_one(node) {
+        return Some(Kind::Kubernetes);
+    }
+    if compose::is_one(node) {
+        return Some(Kind::Compose);
+    }
+    document_kind(node).map(|kind| match kind {
+        DocumentKind::Store => Kind::StoreConfig,
+        DocumentKind::Extra => Kind::ExtraConfig,
+        DocumentKind::Master => Kind::MasterConfig,
+    })
+}
+
+/// Which settings file `node` is, by its keys.
+fn document_kind(node: &Node) -> Option<DocumentKind> {
+    let has = |key: &str| node.get(key).is_some();
+    let of_store = SERVICE_KEYS.iter().filter(|(key, _)| has(key)).count();
+    let of_sglang = SGLANG_KEYS.iter().filter(|(key, _)| has(key)).count();
+    let only_sglang = ["extra_backend_tag", "check_server", "standalone_storage", "prefetch_threshold", "tp_lcm_size"];
+    let of_master = MASTER_FLAGS.iter().filter(|flag| has(flag.name)).count() + usize::from(has("client_live_ttl_sec"));
+    if of_master > of_store.max(of_sglang) {
+        return Some(DocumentKind::Master);
+    }
+    if of_sglang > 0 && (only_sglang.iter().any(|key| has(key)) || of_sglang > of_store) {
+        return Some(DocumentKind::Extra);
+    }
+    (of_store > 0).then_some(DocumentKind::Store)
+}
+
+impl Parsed {
+    fn documents(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().flat_map(|node| kubernetes::documents(node))
+    }
+
+    fn data(&self) -> Vec<ConfigData> {
+        match self.kind {
+            Kind::Kubernetes => self.documents().filter_map(|node| kubernetes::data(node, &self.file)).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn add(&self, data: &[ConfigData], scene: &mut Scene) {
+        let place = Place { file: self.file.clone(), line: 1 };
+        let base_name = launch::program(&self.file).to_owned();
+        match self.kind {
+            Kind::Kubernetes => {
+                for node in self.documents() {
+                    scene.found.extend(complaints(node, &self.file));
+                    kubernetes::read(node, &self.file, data, scene);
+                }
+            }
+            Kind::Compose => self.nodes.iter().for_each(|node| compose::read(node, &self.file, scene)),
+            Kind::Unit => scene.processes.extend(systemd::read(&self.text, &self.file)),
+            Kind::Shell => {
+                let mut base = Process::new("command line", Role::Other, place.clone(), Habitat::Shell);
+                base.network = format!("host of {}", self.file);
+                base.env_whole = false;
+                let mut started = Vec::new();
+                script::run(&base, &self.text, &place, 0, &mut started);
+                for mut process in started {
+                    if process.role == Role::Other {
+                        process.role = Role::Environment;
+                        process.args_whole = false;
+                    }
+                    if process.name == "command line" {
+                        process.name = format!("line {}", process.place.line);
+                    }
+                    scene.processes.push(process);
+                }
+            }
+            // Variables are given to processes by `link`, or stand for themselves.
+            Kind::Env => {}
+            Kind::StoreConfig | Kind::ExtraConfig | Kind::MasterConfig => {
+                let kind = match self.kind {
+                    Kind::StoreConfig => DocumentKind::Store,
+                    Kind::ExtraConfig => DocumentKind::Extra,
+                    _ => DocumentKind::Master,
+                };
+                if let Some(node) = self.nodes.first() {
+                    let (node, json) = (node.clone(), self.json);
+                    scene.documents.push(Document { base: base_name, file: self.file.clone(), kind, node, json });
+                }
+            }
+        }
+    }
+}
+
+/// What is wrong with a document of Kubernetes as such.
+fn complaints(node: &Node, file: &Arc<str>) -> impl Iterator<Item = Finding> {
+    kube::validate(&node.to_json()).into_iter().map(|complaint| {
+        let place = Place { file: file.clone(), line: node.line_of(&complaint.path) };
+        let kind = node.get("kind").and_then(Node::text).unwrap_or("document");
+        let name = node.path(&["metadata", "name"]).and_then(Node::text).unwrap_or("without a name");
+        let at = if complaint.path.is_empty() { "the document itself" } else { &complaint.path };
+        Finding {
+            id: MANIFEST.id,
+            severity: Severity::Error,
+            finding: format!("{kind} {name} is refused, or loses a field without a word: {}", complaint.what),
+            evidence: format!("at {at}"),
+            remedy: "write what the kind has there; a field of another version may have another name".to_owned(),
+            place: Some(place),
+        }
+    })
+}
+
+/// A settings file in a ConfigMap.
+fn document_in(base: &str, said: &Said, scene: &mut Scene) {
+    let json = extension(base) == "json";
+    let parsed = match extension(base) {
+        "json" => Node::json(&said.text, true).ok(),
+        "yaml" | "yml" => Node::yaml(&said.text).ok().and_then(|mut nodes| nodes.pop()),
+        _ => None,
+    };
+    let Some(mut node) = parsed else { return };
+    let Some(kind) = document_kind(&node) else { return };
+    shift(&mut node, said.place.line.saturating_sub(1));
+    scene.documents.push(Document { base: base.to_owned(), file: said.place.file.clone(), kind, node, json });
+}
+
+fn shift(node: &mut Node, by: u32) {
+    use crate::engine::lint::node::Value;
+    node.line = node.line.saturating_add(by);
+    match &mut node.value {
+        Value::Null => {}
+        Value::Scalar(text) => text.first_line = text.first_line.saturating_add(by),
+        Value::List(items) => items.iter_mut().for_each(|item| shift(item, by)),
+        Value::Map(entries) => {
+            for entry in entries {
+                entry.line = entry.line.saturating_add(by);
+                shift(&mut entry.value, by);
+            }
+        }
+    }
+}
+
+/// Give processes the files that they name and that were given, too; what nobody names stands for itself.
+fn link(scene: &mut Scene, parsed: &[Parsed]) {
+    let mut used = vec![false; parsed.len()];
+    for process in &mut scene.processes {
+        let mut whole = !process.env_files.is_empty() && process.habitat != Habitat::Shell;
+        for named in process.env_files.clone() {
+            let base = launch::program(&named.text);
+            let found = parsed.iter().position(|p| p.kind == Kind::Env && launch::program(&p.file) == base);
+            let Some(at) = found else {
+                whole = false;
+                continue;
+            };
+            used[at] = true;
+            for (name, value) in env_file::variables(&parsed[at].text, &parsed[at].file) {
+                // systemd's EnvironmentFile wins over Environment; `-e` and `environment:` win over their files.
+                if process.habitat == Habitat::Unit {
+                    process.env.insert(name, value);
+                } else {
+                    process.env.entry(name).or_insert(value);
+                }
+            }
+        }
+        process.env_whole |= whole;
+        process.args = launch::expanded(&process.args, &process.env);
+    }
+    for (part, _) in parsed.iter().zip(&used).filter(|(part, used)| part.kind == Kind::Env && !**used) {
+        let place = Place { file: part.file.clone(), line: 1 };
+        let mut process = Process::new(part.file.to_string(), Role::Environment, place, Habitat::File);
+        process.env = env_file::variables(&part.text, &part.file);
+        process.env_whole = false;
+        process.args_whole = false;
+        scene.processes.push(process);
+    }
+    let mut claimed = vec![false; scene.documents.len()];
+    for process in &mut scene.processes {
+        let Some((kind, path)) = config_path(process) else { continue };
+        let base = launch::program(&path.text);
+        if let Some(at) = scene.documents.iter().position(|d| d.kind == kind && d.base == base) {
+            process.config = Some(at);
+            claimed[at] = true;
+        }
+    }
+    for (at, document) in scene.documents.iter().enumerate().filter(|(at, _)| !claimed[*at]) {
+        let place = Place { file: document.file.clone(), line: document.node.line };
+        let role = match document.kind {
+            DocumentKind::Store => Role::Store,
+            DocumentKind::Extra => Role::Sglang(crate::engine::lint::scene::Mode::Whole),
+            DocumentKind::Master => Role::Master,
+        };
+        let mut process = Process::new(document.base.clone(), role, place, Habitat::File);
+        process.args_whole = false;
+        process.env_whole = false;
+        process.config = Some(at);
+        scene.processes.push(process);
+    }
+    // Units that reach their master by a loopback name are on its host.
+    let master = scene.processes.iter().find(|p| p.habitat == Habitat::Unit && p.role == Role::Master);
+    if let Some(host) = master.map(|p| p.network.clone()) {
+        for process in scene.processes.iter_mut().filter(|p| p.habitat == Habitat::Unit) {
+            let text = process.env.values().any(|v| match v {
+                crate::engine::lint::scene::Variable::Text(said) => is_on_loopback(&said.text),
+                crate::engine::lint::scene::Variable::Elsewhere(_) => false,
+            });
+            if text || process.args.iter().any(|word| is_on_loopback(&word.text)) {
+                process.network = host.clone();
+            }
+        }
+    }
+}
+
+fn is_on_loopback(text: &str) -> bool {
+    let text = text.rsplit('=').next().unwrap_or(text);
+    ["127.0.0.1:", "localhost:", "[::1]:"].iter().any(|host| text.starts_with(host))
+}
+
+/// The settings file that a process reads.
+pub fn config_path(process: &Process) -> Option<(DocumentKind, Said)> {
+    let given = flags::of(process);
+    let flag = |names: &[&str]| flags::last(&given, names).and_then(|f| f.value.clone());
+    match process.role {
+        Role::Master => flag(&["config_path"]).map(|path| (DocumentKind::Master, path)),
+        Role::Store => {
+            let path = flag(&["config"]).or_else(|| process.var("MOONCAKE_CONFIG_PATH").cloned());
+            path.map(|path| (DocumentKind::Store, path))
+        }
+        Role::Sglang(_) => {
+            let extra = flag(&["hicache_storage_backend_extra_config"]);
+            let from_file = extra.and_then(|said| Some(Said::new(said.text.strip_prefix('@')?, said.place)));
+            let path = from_file.or_else(|| process.var("SGLANG_HICACHE_MOONCAKE_CONFIG_PATH").cloned());
+            path.map(|path| (DocumentKind::Extra, path))
+        }
+        _ => None,
+    }
+}

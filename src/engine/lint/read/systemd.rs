@@ -1,0 +1,123 @@
+//! Units of systemd: what `[Service]` says.
+
+use std::sync::Arc;
+
+use crate::engine::check::Place;
+use crate::engine::lint::read::env_file::unquoted;
+use crate::engine::lint::read::launch::{self, assignment, expanded};
+use crate::engine::lint::scene::{Habitat, Process, Role, Said, Variable};
+use crate::engine::lint::words::commands;
+
+/// A setting of `[Service]`: key, text with its continuation lines joined, and the words with their places.
+struct Setting {
+    key: String,
+    value: Said,
+    words: Vec<Said>,
+}
+
+/// Is `text` a unit with a service in it?
+pub fn is_one(text: &str) -> bool {
+    text.lines().any(|line| line.trim() == "[Service]")
+}
+
+/// What the unit starts.
+pub fn read(text: &str, file: &Arc<str>) -> Vec<Process> {
+    let base_name = launch::program(file);
+    let place = |line| Place { file: file.clone(), line };
+    let mut process = Process::new(format!("unit {base_name}"), Role::Other, place(1), Habitat::Unit);
+    process.network = format!("unit {file}");
+    let settings = settings(text, file);
+    let last = |key: &str| settings.iter().rev().find(|s| s.key == key).map(|s| s.value.clone());
+    for setting in &settings {
+        match setting.key.as_str() {
+            "Environment" => {
+                for word in &setting.words {
+                    if let Some((name, value)) = assignment(&word.text) {
+                        let said = Said::new(value, word.place.clone());
+                        process.env.insert(name.to_owned(), Variable::Text(said));
+                    }
+                }
+            }
+            "EnvironmentFile" => {
+                let name = unquoted(&setting.value.text).trim_start_matches('-').to_owned();
+                process.env_files.push(Said::new(name, setting.value.place.clone()));
+                process.env_whole = false;
+            }
+            "PassEnvironment" => {
+                for word in &setting.words {
+                    let said = Said::new(format!("${}", word.text), word.place.clone());
+                    process.env.insert(word.text.clone(), Variable::Elsewhere(said));
+                }
+            }
+            "AmbientCapabilities" => process.limits.capabilities.extend(setting.words.iter().cloned()),
+            _ => {}
+        }
+    }
+    process.limits.memlock = last("LimitMEMLOCK");
+    process.limits.grace = last("TimeoutStopSec").or_else(|| last("TimeoutSec"));
+    process.limits.user = last("User");
+    process.limits.host_network = true;
+    if let Some(memory) = last("MemoryMax").or_else(|| last("MemoryLimit")) {
+        process.limits.resources.entry("memory".into()).or_default().limit = Some(memory);
+    }
+    if let Some(quota) = last("CPUQuota") {
+        // A share of one CPU in percent.
+        if let Some(share) = quota.text.trim_end_matches('%').parse::<f64>().ok().filter(|_| quota.text.ends_with('%'))
+        {
+            let cpus = Said::new(format!("{}", share / 100.0), quota.place);
+            process.limits.resources.entry("cpu".into()).or_default().limit = Some(cpus);
+        }
+    }
+    let mut out = Vec::new();
+    for setting in settings.iter().filter(|s| s.key == "ExecStart") {
+        let mut words = setting.words.clone();
+        if let Some(first) = words.first_mut() {
+            first.text = first.text.trim_start_matches(['-', '@', ':', '+', '!']).to_owned();
+        }
+        launch::start(&process, &expanded(&words, &process.env), 0, &mut out);
+    }
+    if out.is_empty() {
+        out.push(process);
+    }
+    out
+}
+
+fn settings(text: &str, file: &Arc<str>) -> Vec<Setting> {
+    let mut out: Vec<Setting> = Vec::new();
+    let mut in_service = false;
+    let mut lines = text.lines().zip(1u32..).peekable();
+    while let Some((line, number)) = lines.next() {
+        let trimmed = line.trim();
+        if trimmed.starts_with('[') {
+            in_service = trimmed == "[Service]";
+        }
+        if !in_service || trimmed.is_empty() || trimmed.starts_with(['#', ';', '[']) {
+            continue;
+        }
+        // Comment lines between continuations are skipped, and keep their line.
+        let mut whole = trimmed.to_owned();
+        while whole.ends_with('\\') {
+            whole.pop();
+            whole.push_str("\\\n");
+            match lines.next() {
+                Some((next, _)) if next.trim().starts_with(['#', ';']) => whole.push('\\'),
+                Some((next, _)) => whole.push_str(next.trim()),
+                None => break,
+            }
+        }
+        let Some((key, value)) = whole.split_once('=') else { continue };
+        let (key, value) = (key.trim().to_owned(), value.trim());
+        if value.is_empty() {
+            // An empty value takes back what was set before.
+            out.retain(|setting| setting.key != key);
+            continue;
+        }
+        let place = |line| Place { file: file.clone(), line };
+        // `;` alone separates commands in ExecStart; `%h` and the like stay as they are.
+        let words = commands(value, number).into_iter().flatten();
+        let words = words.map(|w| Said::new(w.text.replace("%%", "%"), place(w.line))).collect();
+        let value = Said::new(value.replace("\\\n", " "), place(number));
+        out.push(Setting { key, value, words });
+    }
+    out
+}

@@ -1,0 +1,160 @@
+//! The rules: each looks at the whole scene and says what it is sure of.
+
+mod client;
+mod kubernetes;
+mod master;
+mod names;
+mod sizes;
+
+use crate::engine::check::{Check, Finding, Group, Place, Severity};
+use crate::engine::lint::scene::{Process, Role, Scene};
+use crate::engine::lint::settings::Seen;
+
+/// A line of the catalogue, and what finds it.
+pub struct Rule {
+    /// Its name and what it makes sure of.
+    pub check: Check,
+    /// Says what it finds.
+    pub run: fn(&View<'_>, &mut Findings),
+}
+
+const fn rule(
+    id: &'static str,
+    problems: &'static [u8],
+    about: &'static str,
+    run: fn(&View<'_>, &mut Findings),
+) -> Rule {
+    Rule { check: Check { id, group: Group::Config, about, problems }, run }
+}
+
+/// All rules, those of one subject together.
+pub const RULES: &[Rule] = &[
+    rule("probe-port", &[], "probes of a master ask a port that it listens on", kubernetes::probe_port),
+    rule("selector", &[], "Services select pods that there are", kubernetes::selector),
+    rule("memory-limit", &[8, 9], "memory limits leave room beside what is lent", kubernetes::memory_limit),
+    rule("unknown-host", &[18], "addresses name a Service that there is", kubernetes::unknown_host),
+    rule("local-hostname", &[1], "clients have a name that others can call", client::local_hostname),
+    rule("auto-discovery", &[2], "RDMA devices are named or discovered", client::auto_discovery),
+    rule("ha-readiness", &[20], "a standby master is not ready", master::ha_readiness),
+    rule("size-grammar", &[8], "sizes are written as their reader reads them", sizes::grammar),
+    rule("rank-segment", &[8], "each rank lends nothing, or at least 16 MiB", sizes::rank_segment),
+    rule("huge-page-switch", &[7], "what switches huge pages off really does", sizes::huge_page_switch),
+    rule("arena", &[7], "an arena has huge pages, and the size of what goes into it", sizes::arena),
+    rule("huge-page-resources", &[7], "containers may take the huge pages that they use", sizes::huge_page_resources),
+    rule("variable-name", &[], "variables have names that are read", names::variables),
+    rule("ssd-variable", &[26], "the SSD tier is switched on by the name that its process reads", names::ssd_variables),
+    rule("boolean-word", &[], "variables are true in the words of their reader", names::boolean_words),
+    rule("hidden-variable", &[], "variables are not hidden by a file or an extra config", names::hidden_variables),
+    rule("master-flag", &[], "the master has the flags that it is given", names::master_flags),
+    rule("master-value", &[], "the master's flags have values that it takes", names::master_values),
+    rule("master-threads", &[13], "the master has threads and CPU enough for pings", master::threads),
+    rule("grace", &[18], "a process has the time to end that it needs", kubernetes::grace),
+    rule("config-key", &[13], "settings files have keys that are read", names::config_keys),
+    rule("sglang-flag", &[], "SGLang has the HiCache flags that it is given", names::sglang_flags),
+    rule("decode-without-hicache", &[], "a decode server that does not use the store is meant so", client::decode),
+];
+
+/// The catalogue, as doctor and `lint --list` show it.
+pub const CHECKS: &[Check] = &CATALOGUE;
+
+const CATALOGUE: [Check; RULES.len() + 1] = {
+    // What the readers find is in the scene already.
+    let mut all = [MANIFEST; RULES.len() + 1];
+    let mut at = 0;
+    while at < RULES.len() {
+        all[at + 1] = RULES[at].check;
+        at += 1;
+    }
+    all
+};
+
+/// What is wrong with a document of Kubernetes as such.
+pub const MANIFEST: Check = Check {
+    id: "manifest",
+    group: Group::Config,
+    about: "Kubernetes documents have the fields of their kind, and no others",
+    problems: &[],
+};
+
+/// A scene with the flags and settings of its processes read.
+pub struct View<'s> {
+    /// The scene.
+    pub scene: &'s Scene,
+    /// Its processes, in the same order.
+    pub seen: Vec<Seen<'s>>,
+}
+
+impl<'s> View<'s> {
+    /// Read them.
+    pub fn new(scene: &'s Scene) -> View<'s> {
+        let seen = scene.processes.iter().map(|process| Seen::new(scene, process)).collect();
+        View { scene, seen }
+    }
+
+    /// The masters.
+    pub fn masters(&self) -> impl Iterator<Item = &Seen<'s>> {
+        self.seen.iter().filter(|seen| seen.process.role == Role::Master)
+    }
+
+    /// Clients that use the store.
+    pub fn clients(&self) -> impl Iterator<Item = &Seen<'s>> {
+        self.seen.iter().filter(|seen| seen.process.role.is_client() && seen.uses_mooncake() != Some(false))
+    }
+
+    /// SGLang servers.
+    pub fn sglang(&self) -> impl Iterator<Item = &Seen<'s>> {
+        self.seen.iter().filter(|seen| seen.process.role.is_sglang())
+    }
+
+    /// The processes that share a network with `process`.
+    pub fn beside(&self, process: &Process) -> impl Iterator<Item = &Seen<'s>> {
+        self.seen.iter().filter(|seen| seen.process.network == process.network && !std::ptr::eq(seen.process, process))
+    }
+}
+
+/// What a rule says, under its name.
+pub struct Findings {
+    id: &'static str,
+    out: Vec<Finding>,
+}
+
+impl Findings {
+    fn add(&mut self, severity: Severity, place: &Place, texts: [String; 3]) {
+        let [finding, evidence, remedy] = texts;
+        let finding = Finding { id: self.id, severity, finding, evidence, remedy, place: Some(place.clone()) };
+        if !self.out.contains(&finding) {
+            self.out.push(finding);
+        }
+    }
+
+    /// It does not work, or loses what it holds.
+    pub fn error(&mut self, at: &Place, what: impl Into<String>, seen: impl Into<String>, next: impl Into<String>) {
+        self.add(Severity::Error, at, [what.into(), seen.into(), next.into()]);
+    }
+
+    /// It works, but not well, not everywhere, or not for long.
+    pub fn warning(&mut self, at: &Place, what: impl Into<String>, seen: impl Into<String>, next: impl Into<String>) {
+        self.add(Severity::Warning, at, [what.into(), seen.into(), next.into()]);
+    }
+
+    /// Good to know.
+    pub fn info(&mut self, at: &Place, what: impl Into<String>, seen: impl Into<String>, next: impl Into<String>) {
+        self.add(Severity::Info, at, [what.into(), seen.into(), next.into()]);
+    }
+}
+
+/// Everything that the rules find in `scene`, by file and line.
+pub fn check_scene(scene: &Scene) -> Vec<Finding> {
+    let view = View::new(scene);
+    let mut out = scene.found.clone();
+    for rule in RULES {
+        let mut findings = Findings { id: rule.check.id, out: Vec::new() };
+        (rule.run)(&view, &mut findings);
+        out.append(&mut findings.out);
+    }
+    // One place, one rule, one finding: a template that three roles use says it once.
+    let mut seen = std::collections::BTreeSet::new();
+    out.retain(|finding| seen.insert((finding.id, finding.place.clone(), finding.evidence.clone())));
+    out.sort_by(|a, b| (&a.place, b.severity, a.id).cmp(&(&b.place, a.severity, b.id)));
+    out
+}

@@ -1,0 +1,225 @@
+//! `mcctl lint` on the deployments of fixtures/lint: each mistake is found where it stands, and nothing else is.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use mcctl::engine::check::{Finding, Severity};
+use mcctl::engine::lint::{CHECKS, Source, check_scene, read};
+use proptest::prelude::*;
+use serde_json::Value;
+
+use crate::cli::mcctl;
+
+fn fixtures(which: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/lint").join(which);
+    let mut found: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    found.sort();
+    found
+}
+
+/// The files of a fixture: itself, or those of its folder; names as they stand in findings, and texts.
+fn texts(fixture: &Path) -> Vec<(String, String)> {
+    let files = if fixture.is_dir() {
+        let mut files: Vec<PathBuf> = fs::read_dir(fixture).unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.sort();
+        files
+    } else {
+        vec![fixture.to_owned()]
+    };
+    let name = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
+    files.iter().map(|path| (name(path), fs::read_to_string(path).unwrap())).collect()
+}
+
+fn lint(texts: &[(String, String)]) -> Vec<Finding> {
+    let sources: Vec<Source<'_>> = texts
+        .iter()
+        .filter(|(name, _)| name != "expect.txt")
+        .map(|(name, text)| Source { name, bytes: text.as_bytes(), kind: None })
+        .collect();
+    let scene = read(&sources).unwrap_or_else(|(name, error)| panic!("{name}: {error}"));
+    check_scene(&scene)
+}
+
+/// `file line rule severity` of a finding.
+fn shown(finding: &Finding) -> String {
+    let place = finding.place.as_ref().unwrap();
+    format!("{} {} {} {}", place.file, place.line, finding.id, finding.severity)
+}
+
+/// What the fixture says that is to be found.
+fn expected(texts: &[(String, String)]) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for (name, text) in texts {
+        if name == "expect.txt" {
+            all.extend(text.lines().map(str::to_owned));
+            continue;
+        }
+        for (line, number) in text.lines().zip(1..) {
+            let below = line.split_once("expect below: ").map(|(_, rest)| (rest, number + 1));
+            let here = line.split_once("expect: ").map(|(_, rest)| (rest, number));
+            if let Some((rest, number)) = below.or(here) {
+                let words: Vec<&str> = rest.split([' ', '`']).take(2).collect();
+                all.insert(format!("{name} {number} {}", words.join(" ")));
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn every_mistake_is_found_in_its_line_and_nothing_else_above_info() {
+    let mut wrong = Vec::new();
+    for fixture in fixtures("bad") {
+        let texts = texts(&fixture);
+        let found = lint(&texts);
+        let wanted = expected(&texts);
+        assert!(!wanted.is_empty(), "{} expects nothing", fixture.display());
+        let counted: BTreeSet<String> = found
+            .iter()
+            .filter(|finding| finding.severity > Severity::Info || wanted.contains(&shown(finding)))
+            .map(shown)
+            .collect();
+        if counted != wanted {
+            wrong.push(format!("{}\n  wanted {wanted:?}\n  found  {counted:?}\n  {found:#?}", fixture.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn good_deployments_give_nothing_above_info() {
+    let mut wrong = Vec::new();
+    for fixture in fixtures("clean") {
+        let found: Vec<Finding> = lint(&texts(&fixture)).into_iter().filter(|f| f.severity > Severity::Info).collect();
+        if !found.is_empty() {
+            wrong.push(format!("{}\n{found:#?}", fixture.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_rule_has_a_fixture() {
+    let seen: BTreeSet<String> = fixtures("bad")
+        .iter()
+        .flat_map(|fixture| expected(&texts(fixture)))
+        .filter_map(|line| line.split(' ').nth(2).map(str::to_owned))
+        .collect();
+    let without: Vec<&str> = CHECKS.iter().map(|check| check.id).filter(|id| !seen.contains(*id)).collect();
+    assert!(without.is_empty(), "{without:?}");
+}
+
+#[test]
+fn ids_are_kebab_case_and_stand_once() {
+    let ids: BTreeSet<&str> = CHECKS.iter().map(|check| check.id).collect();
+    assert_eq!(ids.len(), CHECKS.len());
+    for check in CHECKS {
+        assert!(check.id.chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{}", check.id);
+        assert!(check.problems.iter().all(|problem| (1..=26).contains(problem)), "{}", check.id);
+    }
+}
+
+#[test]
+fn texts_are_sentences_without_a_full_stop_on_one_line() {
+    for fixture in fixtures("bad") {
+        for finding in lint(&texts(&fixture)) {
+            for text in [&finding.finding, &finding.evidence, &finding.remedy] {
+                assert!(!text.is_empty() && !text.contains('\n') && !text.ends_with('.'), "{}: {text}", finding.id);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_command_prints_places_and_ends_by_what_it_found() {
+    let bad = fixtures("bad").into_iter().find(|f| f.ends_with("memory-limit.yaml")).unwrap();
+    let bad = bad.to_str().unwrap();
+    let run = mcctl(&["lint", bad]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stdout.contains("memory-limit.yaml:30: error: "), "{run:?}");
+    assert!(run.stdout.contains("[memory-limit]\n    seen: ") && run.stdout.contains("\n    next: "), "{run:?}");
+    assert_eq!(mcctl(&["lint", "--skip", "memory-limit", bad]).code, 0);
+    assert_eq!(mcctl(&["lint", "--only", "selector", bad]).code, 0);
+    assert_eq!(mcctl(&["lint", "--fail-on", "never", bad]).code, 0);
+    let run = mcctl(&["lint", "--json", bad]);
+    let document: Value = serde_json::from_str(&run.stdout).expect("one JSON document");
+    assert_eq!((run.code, document["schema"].as_str()), (1, Some("mcctl.lint/1")));
+    assert_eq!(document["findings"][0]["id"], "memory-limit");
+    assert_eq!(document["findings"][0]["place"]["line"], 30);
+    assert_eq!(document["counts"]["error"], 1);
+}
+
+#[test]
+fn what_cannot_be_read_is_named_with_its_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let says = |name: &str, bytes: &[u8], words: &[&str]| {
+        let path = dir.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        let run = mcctl(&["lint", path.to_str().unwrap()]);
+        assert_eq!(run.code, 2, "{name}: {run:?}");
+        for word in words {
+            assert!(run.stderr.contains(word), "{name}: {run:?}");
+        }
+    };
+    says("a.yaml", b"apiVersion: v1\nkind: [\n", &["a.yaml:", "no YAML"]);
+    says("b.yaml", b"a: 1\n{{ if .x }}\nb: 2\n{{ end }}\n", &["b.yaml:", "template"]);
+    says("c.json", b"{\n \"protocol\": \"tcp\",\n}\n", &["c.json:3", "no JSON"]);
+    says("d.yaml", b"", &["empty"]);
+    says("e.sh", b"\x7fELF\x00\x01", &["no text"]);
+    says("f.txt", b"Dear all,\nthe cache is slow.\n", &["--kind"]);
+    says("g.yaml", b"title: a song\nverses: 3\n", &["--kind"]);
+    let run = mcctl(&["lint", "/nowhere/at-all.yaml"]);
+    assert!(run.code == 2 && run.stderr.contains("/nowhere/at-all.yaml"), "{run:?}");
+    let run = mcctl(&["lint", "--only", "memory-limits", "x.yaml"]);
+    assert!(run.code == 2 && run.stderr.contains("memory-limit"), "{run:?}");
+    assert_eq!(mcctl(&["lint"]).code, 2);
+}
+
+#[test]
+fn the_list_of_rules_needs_no_file() {
+    let run = mcctl(&["lint", "--list"]);
+    let list = run.succeeds();
+    assert_eq!(list.lines().count(), CHECKS.len());
+    let run = mcctl(&["lint", "--list", "--json"]);
+    let document: Value = serde_json::from_str(run.succeeds()).expect("JSON");
+    assert_eq!(document["rules"].as_array().map(Vec::len), Some(CHECKS.len()));
+}
+
+/// Some fixture's text.
+fn any_fixture() -> impl Strategy<Value = (String, String)> {
+    let all: Vec<(String, String)> =
+        ["bad", "clean"].iter().flat_map(|which| fixtures(which)).flat_map(|fixture| texts(&fixture)).collect();
+    prop::sample::select(all)
+}
+
+fn must_not_panic(name: &str, bytes: &[u8]) {
+    for kind in std::iter::once(None).chain(mcctl::engine::lint::Kind::ALL.iter().map(|(kind, _)| Some(*kind))) {
+        if let Ok(scene) = read(&[Source { name, bytes, kind }]) {
+            check_scene(&scene);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), name in "[a-z]{1,4}\\.(yaml|json|sh|env|service|x)") {
+        must_not_panic(&name, &bytes);
+    }
+
+    #[test]
+    fn no_text_of_its_alphabet_makes_it_panic(text in "[-\\[\\]{}:,&*!|>'\"#%@`$ \\\\\\n=a-zA-Z0-9._/]{0,300}", name in "[a-z]{1,4}\\.(yaml|json|sh|env|service|x)") {
+        must_not_panic(&name, text.as_bytes());
+    }
+
+    #[test]
+    fn no_piece_of_a_fixture_makes_it_panic((name, text) in any_fixture(), from in any::<prop::sample::Index>(), to in any::<prop::sample::Index>(), junk in "[-:{}\\[\\]&*'\"|\\n ]{0,4}") {
+        let (from, to) = (from.index(text.len() + 1), to.index(text.len() + 1));
+        let bytes = text.as_bytes();
+        must_not_panic(&name, &bytes[..to]);
+        let mixed = [&bytes[..from.min(to)], junk.as_bytes(), &bytes[from.max(to)..]].concat();
+        must_not_panic(&name, &mixed);
+    }
+}
