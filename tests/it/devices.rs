@@ -14,7 +14,7 @@ fn fixtures() -> PathBuf {
 }
 
 /// The host of a fixture as a folder tree. The form of the file is told in fixtures/hosts/README.md.
-fn host(name: &str) -> TempDir {
+pub fn host(name: &str) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     let text = fs::read_to_string(fixtures().join(format!("{name}.txt"))).unwrap();
     let (mut base, mut links) = ("/".to_owned(), Vec::new());

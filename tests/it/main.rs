@@ -3,6 +3,7 @@
 mod admin;
 mod cli;
 mod devices;
+mod doctor;
 mod http;
 mod kube;
 mod layers;

@@ -11,6 +11,7 @@ use crate::commands::error::Failure;
 use crate::commands::target::{self, RPC_PORT};
 use crate::engine::base::ByteSize;
 use crate::engine::doctor::host::{Intent, Pages, Protocol};
+use crate::engine::doctor::wheel::Places;
 
 /// What a huge page has where nobody says more.
 const PAGE_BYTES: u64 = 2 << 20;
@@ -112,6 +113,31 @@ pub(super) fn read(args: &Args) -> Result<Intent, Failure> {
     };
     intent.environment = environment;
     Ok(intent)
+}
+
+/// Where wheels are looked for: of this host as the environment says, of another one in the usual folders.
+pub(super) fn places(python: Option<&str>, is_this_host: bool) -> Places {
+    let usual = || ["/usr/local/bin", "/usr/bin"].map(str::to_owned).to_vec();
+    if !is_this_host {
+        return Places { python: python.map(str::to_owned), path: usual(), ..Places::default() };
+    }
+    let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
+    let folders = |name: &str| {
+        let text = variable(name)?;
+        Some(text.split(':').filter(|folder| folder.starts_with('/')).map(str::to_owned).collect::<Vec<_>>())
+    };
+    let python = python.map(|python| match std::path::absolute(python) {
+        Ok(path) => path.to_string_lossy().into_owned(),
+        Err(_) => python.to_owned(),
+    });
+    Places {
+        python,
+        prefixes: ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable).collect(),
+        path: folders("PATH").unwrap_or_else(usual),
+        packages: folders("PYTHONPATH").unwrap_or_default(),
+        home: variable("HOME"),
+        library_path: variable("LD_LIBRARY_PATH").unwrap_or_default(),
+    }
 }
 
 fn plan(path: &Path) -> Result<Plan, Failure> {

@@ -70,6 +70,10 @@ pub struct Args {
     /// Ports that services shall listen on: taken ones are errors then [default: looks at 50051, 9003, 8080, 8081, 9300]
     #[arg(long, value_name = "PORT,...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     ports: Option<Vec<u16>>,
+    /// The interpreter, or the virtual environment, whose packages have the wheel [default: those on PATH, VIRTUAL_ENV, CONDA_PREFIX,
+    /// PYTHONPATH]
+    #[arg(long, value_name = "PATH")]
+    python: Option<String>,
     /// Look at another host: a folder with copies of its /sys, /proc, /etc and /dev
     #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
     root: PathBuf,
@@ -112,8 +116,9 @@ impl Args {
                 .next("name a folder that has copies of /sys, /proc, /etc and /dev of a host")
         })?;
         let intent = intent::read(&self)?;
+        let places = intent::places(self.python.as_deref(), tree.is_this_host());
         runtime::block_on(0, async {
-            let reports = look(&tree, &intent, &selection).await;
+            let reports = look(&tree, &intent, &places, &selection).await;
             if self.json {
                 output::json(&document::Document::of(&reports))?;
             } else {
@@ -130,14 +135,14 @@ impl Args {
 }
 
 /// All groups at once.
-async fn look(tree: &Tree, intent: &host::Intent, selection: &Selection) -> Vec<Report> {
+async fn look(tree: &Tree, intent: &host::Intent, places: &wheel::Places, selection: &Selection) -> Vec<Report> {
     let host = {
         let (tree, intent, selection) = (tree.clone(), intent.clone(), selection.clone());
         move || host::run(&RealEnv::new(), &tree, &intent, &selection)
     };
     let wheel = {
-        let selection = selection.clone();
-        move || wheel::run(&RealEnv::new(), &selection)
+        let (tree, places, selection) = (tree.clone(), places.clone(), selection.clone());
+        move || wheel::run(&RealEnv::new(), &tree, &places, &selection)
     };
     let (host, wheel) = tokio::join!(files(host::checks(), selection, host), files(wheel::checks(), selection, wheel));
     [host, wheel].concat()

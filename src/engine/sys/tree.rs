@@ -64,6 +64,19 @@ impl Tree {
         read().map(Some).map_err(|e| unreadable(path, e))
     }
 
+    /// A plain file, opened to be read. `None` where there is none.
+    ///
+    /// # Errors
+    /// It is there and cannot be opened, or is no plain file.
+    pub fn open(&self, path: &str) -> Result<Option<File>, Unreadable> {
+        let Some(place) = self.place(path).map_err(|e| unreadable(path, e))? else { return Ok(None) };
+        match fs::metadata(&place) {
+            Ok(data) if data.is_file() => File::open(&place).map(Some).map_err(|e| unreadable(path, e)),
+            Ok(_) => Err(unreadable(path, io::Error::new(io::ErrorKind::InvalidInput, "not a plain file"))),
+            Err(e) => Err(unreadable(path, e)),
+        }
+    }
+
     /// The names in a folder, `mlx5_2` before `mlx5_10`. `None` where there is no folder.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 mod bench_transfer;
 mod describe;
+mod doctor;
 mod exit;
 mod files;
 mod flags;

@@ -1,0 +1,166 @@
+//! Where Mooncake's wheel is installed, without running Python: folders of packages that belong to an interpreter, and the records of
+//! installed packages in them.
+
+use crate::engine::sys::Tree;
+
+/// Where to look.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    /// An interpreter, or the folder that holds its `bin` and `lib`: the only place that counts then.
+    pub python: Option<String>,
+    /// `VIRTUAL_ENV`, `CONDA_PREFIX`.
+    pub prefixes: Vec<String>,
+    /// The folders of `PATH`.
+    pub path: Vec<String>,
+    /// The folders of `PYTHONPATH`.
+    pub packages: Vec<String>,
+    /// The user's folder.
+    pub home: Option<String>,
+    /// `LD_LIBRARY_PATH`.
+    pub library_path: String,
+}
+
+/// An installed wheel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wheel {
+    /// The distribution's name, e.g. `mooncake-transfer-engine`.
+    pub name: String,
+    /// Its release, e.g. `0.3.13.post1`.
+    pub release: String,
+    /// The folder of packages that it is in.
+    pub packages: String,
+    /// The folder where its interpreter's `bin` is, where that is known.
+    pub prefix: Option<String>,
+}
+
+impl Wheel {
+    /// What it was built for: `non-cuda`, or `cuda` with what follows it in the name.
+    pub fn flavour(&self) -> &str {
+        match self.name.strip_prefix("mooncake-transfer-engine").map(|rest| rest.trim_start_matches('-')) {
+            Some("") => "cuda",
+            Some(flavour) => flavour,
+            None => "unknown",
+        }
+    }
+
+    /// The folder of its modules and binaries.
+    pub fn folder(&self) -> String {
+        format!("{}/mooncake", self.packages)
+    }
+}
+
+/// The names that an interpreter goes by.
+const PYTHONS: &[&str] = &["python3", "python"];
+
+/// Every wheel in `places`, the one that the first interpreter would import first.
+pub(super) fn wheels(tree: &Tree, places: &Places) -> Vec<Wheel> {
+    let mut folders: Vec<(String, Option<String>)> = Vec::new();
+    let mut add = |packages: String, prefix: Option<&str>| {
+        // Two ways may lead to one folder.
+        if let Some(real) = tree.resolve(&packages)
+            && !folders.iter().any(|(known, _)| tree.resolve(known).as_ref() == Some(&real))
+        {
+            folders.push((packages, prefix.map(str::to_owned)));
+        }
+    };
+    if places.python.is_none() {
+        for packages in &places.packages {
+            add(packages.trim_end_matches('/').to_owned(), None);
+        }
+    }
+    for prefix in prefixes(tree, places) {
+        for packages in packages_of(tree, &prefix) {
+            add(packages, Some(&prefix));
+        }
+    }
+    let mut found = Vec::new();
+    for (packages, prefix) in folders {
+        for name in tree.names(&packages).ok().flatten().unwrap_or_default() {
+            if !name.to_ascii_lowercase().starts_with("mooncake") || !name.ends_with(".dist-info") {
+                continue;
+            }
+            let text = tree.text(&format!("{packages}/{name}/METADATA")).ok().flatten().unwrap_or_default();
+            let field = |field: &str| {
+                let head = text.lines().take_while(|line| !line.is_empty());
+                head.filter_map(|line| line.strip_prefix(field)).map(|value| value.trim().to_owned()).next()
+            };
+            if let (Some(name), Some(release)) = (field("Name:"), field("Version:")) {
+                let name = name.to_ascii_lowercase().replace(['_', '.'], "-");
+                found.push(Wheel { name, release, packages: packages.clone(), prefix: prefix.clone() });
+            }
+        }
+    }
+    found
+}
+
+/// The folders that hold the `bin` and `lib` of interpreters.
+fn prefixes(tree: &Tree, places: &Places) -> Vec<String> {
+    let mut prefixes: Vec<String> = Vec::new();
+    if let Some(python) = &places.python {
+        let python = python.trim_end_matches('/');
+        match tree.names(python) {
+            Ok(Some(_)) => prefixes.push(python.to_owned()),
+            _ => of_interpreter(tree, python, &mut prefixes),
+        }
+        return prefixes;
+    }
+    prefixes.extend(places.prefixes.iter().map(|prefix| prefix.trim_end_matches('/').to_owned()));
+    for folder in &places.path {
+        for name in PYTHONS {
+            let python = format!("{}/{name}", folder.trim_end_matches('/'));
+            if tree.resolve(&python).is_some() {
+                of_interpreter(tree, &python, &mut prefixes);
+            }
+        }
+    }
+    // The user's own packages.
+    prefixes.extend(places.home.iter().map(|home| format!("{}/.local", home.trim_end_matches('/'))));
+    prefixes
+}
+
+/// The prefixes that an interpreter's path may mean: where it is and where it really is.
+fn of_interpreter(tree: &Tree, python: &str, into: &mut Vec<String>) {
+    let mut push = |path: &str| {
+        let mut parts = path.rsplitn(3, '/');
+        if let (Some(_), Some("bin"), Some(prefix)) = (parts.next(), parts.next(), parts.next()) {
+            into.push(if prefix.is_empty() { "/usr".to_owned() } else { prefix.to_owned() });
+        }
+    };
+    let bin = python.rsplit_once('/').map_or("", |(bin, _)| bin);
+    let prefix = bin.rsplit_once('/').map_or("", |(prefix, _)| prefix);
+    push(python);
+    // pyenv puts a script in its place, and writes down which interpreter that starts.
+    if bin.ends_with("/shims")
+        && let Some(version) = tree.text(&format!("{prefix}/version")).ok().flatten()
+    {
+        into.extend(version.split_whitespace().map(|version| format!("{prefix}/versions/{version}")));
+        return;
+    }
+    // A virtual environment has packages of its own, and those of the system only when it says so.
+    let shares = match tree.text(&format!("{prefix}/pyvenv.cfg")).ok().flatten() {
+        None => true,
+        Some(text) => text.lines().any(|line| {
+            line.split_once('=').is_some_and(|(key, value)| {
+                key.trim() == "include-system-site-packages" && value.trim().eq_ignore_ascii_case("true")
+            })
+        }),
+    };
+    if let (true, Some(real)) = (shares, tree.resolve(python)) {
+        push(&real);
+    }
+}
+
+/// The folders of packages below a prefix.
+fn packages_of(tree: &Tree, prefix: &str) -> Vec<String> {
+    let mut folders = Vec::new();
+    for lib in ["lib", "lib64", "local/lib"] {
+        let at = format!("{prefix}/{lib}");
+        for name in tree.names(&at).ok().flatten().unwrap_or_default() {
+            if name.starts_with("python3") {
+                folders.extend(["site-packages", "dist-packages"].map(|packages| format!("{at}/{name}/{packages}")));
+            }
+        }
+    }
+    folders.retain(|folder| tree.resolve(folder).is_some());
+    folders
+}

@@ -1,0 +1,135 @@
+//! Which libraries of a wheel's binaries the dynamic loader would not find.
+//!
+//! As `ld.so` searches: the folders that a binary names itself (`$ORIGIN` is its own), those of `LD_LIBRARY_PATH`, those of
+//! `/etc/ld.so.conf`, and the usual ones.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::engine::doctor::wheel::elf::{self, Dynamic};
+use crate::engine::sys::Tree;
+
+/// Where the loader looks without being told.
+const USUAL: &[&str] = &[
+    "/lib64",
+    "/usr/lib64",
+    "/lib",
+    "/usr/lib",
+    "/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu",
+    "/lib/aarch64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+];
+/// The most binaries that are followed.
+const FILES_MAX: usize = 512;
+/// Includes within includes.
+const INCLUDE_DEPTH_MAX: usize = 4;
+
+/// Searches as the loader does.
+pub(super) struct Loader<'a> {
+    tree: &'a Tree,
+    before: Vec<String>,
+    after: Vec<String>,
+}
+
+impl Loader<'_> {
+    /// A loader with this `LD_LIBRARY_PATH`.
+    pub fn new<'a>(tree: &'a Tree, library_path: &str) -> Loader<'a> {
+        let before =
+            library_path.split([':', ';']).filter(|folder| folder.starts_with('/')).map(str::to_owned).collect();
+        let mut after = Vec::new();
+        configured(tree, "/etc/ld.so.conf", 0, &mut after);
+        after.extend(USUAL.iter().map(|folder| (*folder).to_owned()));
+        Loader { tree, before, after }
+    }
+
+    /// Libraries that are not found, each with the files that need it (the first of a chain; by their paths).
+    pub fn missing(&self, files: &[String]) -> BTreeMap<String, BTreeSet<String>> {
+        let mut missing: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let mut queue: Vec<(String, Vec<String>)> = files.iter().map(|file| (file.clone(), Vec::new())).collect();
+        let mut seen: BTreeSet<String> = BTreeSet::new();
+        while let Some((file, inherited)) = queue.pop() {
+            if seen.len() >= FILES_MAX || !seen.insert(file.clone()) {
+                continue;
+            }
+            let Some(dynamic) = self.tree.open(&file).ok().flatten().and_then(elf::read) else { continue };
+            let origin = file.rsplit_once('/').map_or("/", |(folder, _)| folder).to_owned();
+            let own = |folders: &[String]| folders.iter().map(|folder| expand(folder, &origin)).collect::<Vec<_>>();
+            let Dynamic { needed, rpath, runpath } = dynamic;
+            let (rpath, runpath) = ([own(&rpath), inherited].concat(), own(&runpath));
+            for name in needed {
+                // The rpath of whoever loads counts only where the loaded has no runpath of its own.
+                let first: &[String] = if runpath.is_empty() { &rpath } else { &[] };
+                match self.search(&name, &[first, &self.before, &runpath]) {
+                    Some(path) => queue.push((path, rpath.clone())),
+                    None if self.search(&name, &[&self.after]).is_some() => {}
+                    None => {
+                        missing.entry(name).or_default().insert(file.clone());
+                    }
+                }
+            }
+        }
+        missing
+    }
+
+    fn search(&self, name: &str, folders: &[&[String]]) -> Option<String> {
+        folders.iter().flat_map(|list| list.iter()).find_map(|folder| {
+            let path = if name.starts_with('/') { name.to_owned() } else { format!("{folder}/{name}") };
+            self.tree.resolve(&path).map(|_| path)
+        })
+    }
+}
+
+fn expand(folder: &str, origin: &str) -> String {
+    folder.replace("${ORIGIN}", origin).replace("$ORIGIN", origin)
+}
+
+/// The folders of a configuration file of the loader and of those it includes.
+fn configured(tree: &Tree, path: &str, depth: usize, into: &mut Vec<String>) {
+    let text = tree.text(path).ok().flatten().unwrap_or_default();
+    for line in text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()) {
+        let Some(pattern) = line.strip_prefix("include").filter(|rest| rest.starts_with([' ', '\t'])) else {
+            if line.starts_with('/') {
+                into.push(line.trim_end_matches('/').to_owned());
+            }
+            continue;
+        };
+        let Some((folder, name)) = pattern.trim().rsplit_once('/') else { continue };
+        let Some((head, tail)) = name.split_once('*') else { continue };
+        for file in tree.names(folder).ok().flatten().unwrap_or_default() {
+            if depth < INCLUDE_DEPTH_MAX && file.starts_with(head) && file.ends_with(tail) {
+                configured(tree, &format!("{folder}/{file}"), depth + 1, into);
+            }
+        }
+    }
+}
+
+/// What brings a library.
+pub(super) fn remedy(library: &str, flavour: &str) -> String {
+    let known: &[(&str, &str)] = &[
+        ("libibverbs.so", "apt install libibverbs1 ibverbs-providers (RHEL: libibverbs): needed for TCP, too"),
+        ("libmlx5.so", "apt install ibverbs-providers (RHEL: libibverbs)"),
+        ("librdmacm.so", "apt install librdmacm1 (RHEL: librdmacm)"),
+        ("libnuma.so", "apt install libnuma1 (RHEL: numactl-libs)"),
+        ("libcurl.so", "apt install libcurl4 (RHEL: libcurl)"),
+        ("liburing.so", "apt install liburing2 (RHEL: liburing)"),
+        ("libstdc++.so", "apt install libstdc++6 (RHEL: libstdc++)"),
+        ("libssl.so", "apt install libssl3 (RHEL: openssl-libs)"),
+        (
+            "libcuda.so",
+            "the driver of NVIDIA is not in this container: run it with --gpus all, or take mooncake-transfer-engine-non-cuda",
+        ),
+    ];
+    if let Some((_, remedy)) = known.iter().find(|(name, _)| library.starts_with(name)) {
+        return (*remedy).to_owned();
+    }
+    if let Some(major) = library.strip_prefix("libcudart.so.") {
+        return if flavour == "non-cuda" {
+            "this release of the wheel was built wrongly: pip install 'mooncake-transfer-engine-non-cuda>=0.3.13' (or the CUDA wheel, where there is CUDA)".to_owned()
+        } else {
+            format!(
+                "without GPU: pip uninstall it, and pip install mooncake-transfer-engine-non-cuda; with: an image of CUDA {major}, or the wheel for its CUDA"
+            )
+        };
+    }
+    format!("install the package that has {library} (apt-file search {library}, or dnf provides '*/{library}')")
+}
