@@ -11,11 +11,13 @@ pub mod error;
 pub mod flags;
 pub mod gflags;
 pub mod help;
+pub mod init;
 pub mod lint;
 pub mod listen;
 pub mod logging;
 pub mod man;
 pub mod output;
+pub mod render;
 pub mod runtime;
 pub mod serve;
 pub mod settings;
@@ -81,6 +83,10 @@ enum Command {
     Doctor(Box<doctor::Args>),
     /// What is wrong with manifests, units, environment files and command lines, with file and line
     Lint(lint::Args),
+    /// A commented deployment file, from flags or questions
+    Init(Box<init::Args>),
+    /// The files that start a deployment: units, scripts, Compose files, manifests
+    Render(render::Args),
     /// A script with which a shell completes this command line
     Completions(completions::Args),
     /// Manual pages
@@ -217,6 +223,8 @@ impl Cli {
                 logging::init(level, QUIET)?;
                 args.run()
             }
+            Command::Init(args) => args.run(),
+            Command::Render(args) => args.run(),
             Command::Completions(args) => args.run(),
             Command::Man(args) => args.run(),
         }

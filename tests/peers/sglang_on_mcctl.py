@@ -2,6 +2,7 @@
 tests/sglang-replay. Loopback only."""
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -81,6 +82,9 @@ class Stack:
         self.node_command = [mcctl, "serve", "store", "-D", "local_hostname=127.0.0.1", "-D", "metadata_server=P2PHANDSHAKE", "-D",
                              f"master_server_address={self.master_address}", "-D", f"global_segment_size={segment_size}", "-D",
                              "local_buffer_size=0", "-D", "protocol=tcp", "--port", str(self.rest)]
+        self.sglang_arguments = ["--hicache", "mooncake", "--master", self.master_address, "--metadata", "P2PHANDSHAKE", "--segment-bytes",
+                                 "0"]
+        self.master_env, self.node_env, self.sglang_env = {}, {}, {}
 
     def start(self, name, *command, **kw):
         log = open(os.path.join(self.run, name + ".log"), "ab")
@@ -92,14 +96,14 @@ class Stack:
         return len(get(f"http://127.0.0.1:{self.admin}/get_all_segments").split())
 
     def start_master(self):
-        self.master = self.start("master", *self.master_command)
+        self.master = self.start("master", *self.master_command, env=dict(os.environ, **self.master_env))
         return self.master
 
     def __enter__(self):
         try:
             self.start_master()
             wait("the master", 20, lambda: get(f"http://127.0.0.1:{self.admin}/health"))
-            self.start("node", *self.node_command)
+            self.start("node", *self.node_command, env=dict(os.environ, **self.node_env))
             wait("the node to be mounted", 60, lambda: self.segments() == 1)
         except BaseException:
             self.__exit__()
@@ -113,10 +117,46 @@ class Stack:
     def start_sglang(self, patience_s, *more):
         """exits where it cannot be installed"""
         say("starting SGLang (the first time installs it: minutes)")
-        self.sglang = self.start("sglang", os.path.join(ROOT, "tests", "peers", "sglang-endpoint"), "--port", str(self.http), "--hicache",
-                                 "mooncake", "--master", self.master_address, "--metadata", "P2PHANDSHAKE", "--segment-bytes", "0", *more,
-                                 stdout=subprocess.PIPE, env=dict(os.environ, MCCTL_ENDPOINT_WAIT_S=str(patience_s)))
+        self.sglang = self.start("sglang", os.path.join(ROOT, "tests", "peers", "sglang-endpoint"), "--port", str(self.http),
+                                 *self.sglang_arguments, *more, stdout=subprocess.PIPE,
+                                 env=dict(os.environ, MCCTL_ENDPOINT_WAIT_S=str(patience_s), **self.sglang_env))
         if not self.sglang.stdout.readline().decode().startswith("READY"):
             code = self.sglang.wait(30)
             say(f"FAILED the endpoint did not start (exit {code}); see {self.run}/sglang.log")
             sys.exit(code if code == 3 else 1)
+
+
+class Rendered(Stack):
+    """the same, with the command lines and the environment that `mcctl render` makes of fixtures/deploy/laptop.toml, with free ports
+    and the tiny model"""
+
+    def __init__(self, mcctl, run, segment_size):
+        super().__init__(mcctl, run, segment_size)
+        mcctl, size = os.path.abspath(mcctl), segment_size.lower()
+        # the store's 1gb is the file's 1GiB
+        size = f"{size[:-2]}{size[-2].upper()}iB" if size.endswith(("gb", "mb")) else size
+        home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        values = {"master.rpc_port": self.master_address.rsplit(":", 1)[1], "master.admin_port": self.admin, "nodes.rest_port": self.rest,
+                  "serving.port": self.http, "nodes.segment": size, "model.path": os.path.join(home, "mcctl-peers", "tiny-llama"),
+                  "host.bin_dir": os.path.dirname(mcctl)}
+        sets = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+        file = os.path.join(ROOT, "fixtures", "deploy", "laptop.toml")
+        for form in ("env", "sglang"):
+            subprocess.run([mcctl, "render", form, file, "--out", os.path.join(run, form), *sets], check=True, stdout=subprocess.DEVNULL)
+        self.master_command, self.master_env = self.read("master")
+        self.node_command, self.node_env = self.read("store-0")
+        command, self.sglang_env = self.read("server-0")
+        # The script is for people: it must say the same.
+        with open(os.path.join(run, "sglang", "127.0.0.1", "laptop-server-0.sh")) as f:
+            script = f.read()
+        if shlex.split(script[script.index("\nexec ") + 6:].replace("\\\n", " ")) != command:
+            raise RuntimeError("render env and render sglang disagree")
+        self.sglang_arguments = ["--as-given", "--", *command[command.index("sglang.launch_server") + 1:]]
+
+    def read(self, role):
+        """command line and variables out of an environment file"""
+        with open(os.path.join(self.run, "env", "127.0.0.1", f"laptop-{role}.env")) as f:
+            lines = f.read().splitlines()
+        command = shlex.split(next(line[4:] for line in lines if line.startswith("#   ")))
+        words = [word for line in lines if not line.startswith("#") for word in shlex.split(line)]
+        return command, dict(word.split("=", 1) for word in words)

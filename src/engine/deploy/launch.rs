@@ -236,7 +236,18 @@ impl Launch {
         ))
     }
 
-    /// Program and arguments for a container: bound to its NUMA node by numactl, behind the wait. The process itself is the first one
+    /// The command that drains, for Python; the program of the node is one, too.
+    pub fn drain_argv(&self) -> Option<Vec<String>> {
+        let drain = self.drain.as_ref()?;
+        let script = format!(
+            "import urllib.request as u; u.urlopen(u.Request('http://127.0.0.1:{}{}', data=b'{}', \
+             headers={{'content-type': 'application/json'}}), timeout={})",
+            drain.port, drain.path, drain.body, drain.seconds
+        );
+        Some(vec!["python3".to_owned(), "-c".to_owned(), script])
+    }
+
+    /// Program and arguments for a container: bound to its NUMA node by numactl (which needs SYS_NICE), behind the wait. The process itself is the first one
     /// of the container in the end, so that signals reach it.
     pub fn container_argv(&self) -> Vec<String> {
         let mut argv = self.argv.clone();

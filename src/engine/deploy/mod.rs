@@ -5,6 +5,7 @@
 //! host and starts nothing. What `mooncake` (0.3.13) and `sglang` (0.5.23) read is spelt as each of them reads it.
 
 mod check;
+mod commented;
 mod error;
 mod launch;
 mod launches;
@@ -14,6 +15,7 @@ pub mod render;
 mod schema;
 mod size;
 
+pub use commented::commented;
 pub use error::DeployError;
 pub use launch::{Drain, Image, Launch, Mount, Port, Probe, ProbeBy, Probes, Resources, Role, Wait};
 pub use launches::{Ground, launches};

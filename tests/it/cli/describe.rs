@@ -25,6 +25,8 @@ const COMMANDS: &[&[&str]] = &[
     &["devices"],
     &["doctor"],
     &["lint"],
+    &["init"],
+    &["render"],
     &["completions"],
     &["man"],
 ];

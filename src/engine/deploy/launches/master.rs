@@ -1,5 +1,7 @@
 //! The masters.
 
+use crate::engine::base::text::Quoted;
+use crate::engine::deploy::error::wrong;
 use crate::engine::deploy::launches::Place;
 use crate::engine::deploy::{
     DeployError, Image, Launch, MetadataKind, Port, Probe, ProbeBy, Probes, Release, Resources, Role, Wait,
@@ -11,13 +13,13 @@ pub(crate) fn launches(place: &Place<'_>) -> Result<Vec<Launch>, DeployError> {
     if !place.on_hosts() {
         let replicas = master.ha.as_ref().map_or(1, |ha| ha.replicas);
         let name = place.workload(Role::Master);
-        return Ok(vec![Launch { replicas, ..launch(place, "", name) }]);
+        return Ok(vec![Launch { replicas, ..launch(place, "", name)? }]);
     }
     let names = place.master_names();
-    Ok(master.hosts.iter().zip(names).map(|(host, name)| launch(place, host, name)).collect())
+    master.hosts.iter().zip(names).map(|(host, name)| launch(place, host, name)).collect()
 }
 
-fn launch(place: &Place<'_>, host: &str, name: String) -> Launch {
+fn launch(place: &Place<'_>, host: &str, name: String) -> Result<Launch, DeployError> {
     let (wanted, master) = (place.wanted, &place.wanted.master);
     let bind = place.bind_address(host);
     // With high availability the bound address is published to clients.
@@ -51,13 +53,13 @@ fn launch(place: &Place<'_>, host: &str, name: String) -> Launch {
     if !wanted.nodes.ssd_path.is_empty() {
         flag("enable_offload", "true".to_owned());
     }
-    argv.extend(master.extra_flags.iter().cloned());
+    extra(place, &mut argv)?;
     let mut ports =
         vec![Port { name: "rpc", number: master.rpc_port }, Port { name: "admin", number: master.admin_port }];
     if embedded {
         ports.push(Port { name: "metadata", number: wanted.metadata.port });
     }
-    Launch {
+    Ok(Launch {
         role: Role::Master,
         workload: place.workload(Role::Master),
         host: host.to_owned(),
@@ -77,7 +79,44 @@ fn launch(place: &Place<'_>, host: &str, name: String) -> Launch {
         stop_s: 30,
         drain: None,
         name,
+    })
+}
+
+/// Flags that came with 0.3.13.
+const NEW_FLAGS: &[&str] = &[
+    "batch_oplog_retry_timeout_sec",
+    "dynamic_replication_mode",
+    "dynamic_replication_heat_window_seconds",
+    "dynamic_replication_admission_qps_threshold",
+    "dynamic_replication_max_memory_replicas",
+    "enable_oplog",
+    "max_kv_soft_pin_ttl",
+    "metrics_host",
+    "oplog_batch_max_entries",
+    "oplog_poll_interval_ms",
+];
+
+/// The flags that the file adds. An unknown flag ends a master, and of two the last one counts.
+fn extra(place: &Place<'_>, argv: &mut Vec<String>) -> Result<(), DeployError> {
+    let key = "master.extra_flags";
+    let name_of = |arg: &str| {
+        let name = arg.strip_prefix("--")?.split('=').next()?;
+        Some(name.replace('-', "_"))
+    };
+    let set: Vec<String> = argv.iter().filter_map(|arg| name_of(arg)).collect();
+    for arg in &place.wanted.master.extra_flags {
+        let Some(name) = name_of(arg) else {
+            return Err(wrong(key, format!("{} is not --FLAG=VALUE", Quoted(arg))));
+        };
+        if set.contains(&name) {
+            return Err(wrong(key, format!("--{name} is set by another key of this file")));
+        }
+        if !place.has(Release::V0_3_13Post1) && NEW_FLAGS.contains(&name.as_str()) {
+            return Err(wrong(key, format!("release {} has no --{name} yet", place.wanted.mooncake.text())));
+        }
+        argv.push(arg.clone());
     }
+    Ok(())
 }
 
 /// A master that is elected needs the place of the election.
@@ -99,7 +138,7 @@ fn probes(place: &Place<'_>) -> Probes {
             "import json,sys,urllib.request as u; \
              sys.exit(not json.load(u.urlopen('http://127.0.0.1:{port}/health', timeout=4))['service_ready'])"
         );
-        ProbeBy::Exec { argv: vec![place.python(), "-c".to_owned(), script] }
+        ProbeBy::Exec { argv: vec!["python3".to_owned(), "-c".to_owned(), script] }
     } else {
         health()
     };

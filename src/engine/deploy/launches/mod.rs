@@ -5,7 +5,7 @@ mod master;
 mod router;
 mod store;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::BTreeMap;
 

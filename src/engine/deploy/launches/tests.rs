@@ -143,7 +143,7 @@ fn what_cannot_be_is_refused_by_its_key() {
 }
 
 prop_compose! {
-    fn deployments()(
+    pub(crate) fn deployments()(
         mode in prop_oneof![Just(Mode::Single), Just(Mode::Distributed), Just(Mode::Pd)],
         (ours, ha, http, rdma, huge) in any::<(bool, bool, bool, bool, bool)>(),
         tp in prop_oneof![Just(1u64), Just(2), Just(4), Just(8)],

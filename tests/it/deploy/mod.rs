@@ -1,0 +1,32 @@
+//! `mcctl init` and `mcctl render`.
+
+mod command;
+mod init;
+mod units;
+mod written;
+
+use std::path::{Path, PathBuf};
+
+/// The folder of deployment files.
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/deploy")
+}
+
+/// A deployment file of the fixtures, as an argument.
+fn fixture(name: &str) -> String {
+    fixtures().join(name).to_str().expect("text").to_owned()
+}
+
+/// The names of all of them.
+fn all_fixtures() -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(fixtures())
+        .expect("the folder")
+        .map(|entry| entry.expect("an entry").file_name().into_string().expect("text"))
+        .collect();
+    names.sort();
+    assert!(names.len() >= 8, "{names:?}");
+    names
+}
+
+/// The formats for plain hosts.
+const FORMATS: [&str; 5] = ["env", "sglang", "systemd", "docker", "compose"];
