@@ -20,10 +20,12 @@ use crate::engine::deploy::{Deployment, Format, parse};
     sglang   a script with the command line of each serving process\n\
     systemd  units, environment files and sysctl.d, per host as below its root\n\
     docker   a script of docker run, per host\n\
-    compose  a Compose file, per host\n\n\
+    compose  a Compose file, per host\n\
+    k8s      Deployments, StatefulSets, Services\n\
+    rbg      a RoleBasedGroup\n\n\
     mcctl init writes a deployment file to begin with.")]
 pub struct Args {
-    /// What is written: env, sglang, systemd, docker or compose
+    /// What is written: env, sglang, systemd, docker, compose, k8s or rbg
     #[arg(value_name = "FORMAT", value_parser = kind)]
     kind: Kind,
     /// The deployment file, .toml or .yaml

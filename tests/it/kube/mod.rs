@@ -1,5 +1,6 @@
 //! Manifests against the schema of RoleBasedGroups itself, which is no part of this repository.
 
+mod rendered;
 mod schema;
 
 use std::fs;

@@ -3,9 +3,13 @@
 mod compose;
 mod docker;
 mod env;
+mod k8s;
+mod pod;
+mod rbg;
 mod sglang;
 mod systemd;
 mod words;
+mod yaml;
 
 use std::collections::BTreeMap;
 
@@ -27,6 +31,10 @@ pub enum Kind {
     Docker,
     /// A Compose file for each host.
     Compose,
+    /// Deployments, StatefulSets and Services.
+    K8s,
+    /// A RoleBasedGroup.
+    Rbg,
 }
 
 impl Kind {
@@ -37,18 +45,22 @@ impl Kind {
         ("systemd", Kind::Systemd),
         ("docker", Kind::Docker),
         ("compose", Kind::Compose),
+        ("k8s", Kind::K8s),
+        ("rbg", Kind::Rbg),
     ];
 
     /// Where its processes run.
     pub fn ground(self) -> Ground {
         match self {
             Kind::Env | Kind::Sglang | Kind::Systemd | Kind::Docker | Kind::Compose => Ground::Hosts,
+            Kind::K8s => Ground::Kubernetes,
+            Kind::Rbg => Ground::Rbg,
         }
     }
 
     /// Do the processes run in containers?
     fn has_images(self) -> bool {
-        matches!(self, Kind::Docker | Kind::Compose)
+        matches!(self, Kind::Docker | Kind::Compose | Kind::K8s | Kind::Rbg)
     }
 }
 
@@ -91,6 +103,8 @@ pub fn render(wanted: &Deployment, kind: Kind, source: &str) -> Result<Vec<File>
         Kind::Systemd => Ok(systemd::files(&context)),
         Kind::Docker => docker::files(&context),
         Kind::Compose => compose::files(&context),
+        Kind::K8s => k8s::files(&context),
+        Kind::Rbg => rbg::files(&context),
     }
 }
 

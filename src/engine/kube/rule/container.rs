@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::{Complaint, Spot, port_number, text};
 use crate::engine::base::text::Quoted;
 
-/// Prefixes of variables that something else puts into the pod: RBG, and Kubernetes for services.
-const INJECTED: &[&str] = &["RBG_", "KUBERNETES_"];
+/// Prefixes of variables that something else puts into the pod: RBG, a LeaderWorkerSet, and Kubernetes for services.
+const INJECTED: &[&str] = &["RBG_", "LWS_", "KUBERNETES_"];
 
 /// What belongs to the container as a whole.
 pub fn container(spot: &Spot<'_>, out: &mut Vec<Complaint>) {

@@ -1,0 +1,222 @@
+//! What render writes for Kubernetes: sound by our rules and by the schema of the group, and as a person has read it once.
+
+use std::fs;
+use std::path::Path;
+
+use mcctl::engine::deploy::render::{Kind, render};
+use mcctl::engine::deploy::{Deployment, Format, parse};
+use mcctl::engine::kube::rbg;
+use serde_json::Value;
+
+use super::{documents, sound};
+use crate::cli::mcctl;
+
+/// Deployments with what those of the fixtures do not have.
+const MORE: &[(&str, &str)] = &[
+    (
+        "pd with nodes and huge pages of 1 GiB",
+        "name = 'chat'\n[model]\npath = '/models/Qwen3-32B'\nknown_as = 'Qwen3-32B'\ntp = 2\nhicache_size_gb = 32\n\
+         [nodes]\nreplicas = 2\n[serving]\nmode = 'pd'\n[serving.prefill]\nreplicas = 2\n[serving.decode]\nreplicas = 2\n\
+         [hugepages]\nsize = '1GiB'\n[kubernetes]\nnamespace = 'inference'\nmodel_claim = 'models'\n\
+         node_selector = { pool = 'gpu' }\n",
+    ),
+    (
+        "elected masters before nodes",
+        "[model]\npath = 'Qwen/Qwen3-32B'\nhicache_size_gb = 64\n[master]\nhosts = ['10.0.0.1', '10.0.0.2']\n[master.ha]\n\
+         etcd = ['etcd-0.etcd:2379', 'etcd-1.etcd:2379']\nreplicas = 3\ncluster_id = 'chat'\n[nodes]\nreplicas = 2\n",
+    ),
+    (
+        "the network and a folder of the host",
+        "programs = 'mcctl'\n[model]\npath = 'Qwen/Qwen3-0.6B'\nhicache_ratio = 2.0\nextra_args = ['--x=$(HOME) $$']\n\
+         [metadata]\nkind = 'http'\n[nodes]\nreplicas = 1\n[images]\nmcctl = 'registry.example/mcctl:0.1.0'\n\
+         [kubernetes]\nhost_network = true\nmodel_host_path = '/data/models'\n",
+    ),
+];
+
+/// What a deployment is rendered to.
+#[derive(Clone, Copy)]
+enum To {
+    K8s,
+    Rbg,
+    OldRbg,
+}
+
+/// Every deployment by its name.
+fn deployments(to: To) -> Vec<(String, Deployment)> {
+    let set = if matches!(to, To::OldRbg) { vec!["kubernetes.rbg_api=v1alpha1".to_owned()] } else { Vec::new() };
+    let mut all = Vec::new();
+    for file in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/deploy")).unwrap() {
+        let path = file.unwrap().path();
+        let format = Format::of_ending(path.extension().unwrap().to_str().unwrap()).unwrap();
+        let wanted = parse(&fs::read_to_string(&path).unwrap(), format, &set).unwrap();
+        all.push((path.file_stem().unwrap().to_str().unwrap().to_owned(), wanted));
+    }
+    let more = |(name, text): &(&str, &str)| ((*name).to_owned(), parse(text, Format::Toml, &set).unwrap());
+    all.extend(MORE.iter().map(more));
+    assert!(all.len() >= 8);
+    all
+}
+
+fn manifest(wanted: &Deployment, to: To) -> String {
+    let kind = if matches!(to, To::K8s) { Kind::K8s } else { Kind::Rbg };
+    let files = render(wanted, kind, "deployment.toml").unwrap();
+    assert_eq!(files.len(), 1);
+    files[0].text.clone()
+}
+
+fn manifests(to: To) -> Vec<(String, String)> {
+    deployments(to).into_iter().map(|(name, wanted)| (name, manifest(&wanted, to))).collect()
+}
+
+#[track_caller]
+fn named(name: &str, to: To) -> String {
+    manifests(to).into_iter().find(|(known, _)| known == name).unwrap().1
+}
+
+#[test]
+fn every_manifest_is_sound() {
+    for (name, text) in manifests(To::K8s) {
+        sound(&name, &text);
+    }
+    for (to, version) in [(To::Rbg, rbg::V1ALPHA2), (To::OldRbg, rbg::V1ALPHA1)] {
+        for (name, text) in manifests(to) {
+            sound(&format!("{name}, {version}"), &text);
+            assert_eq!(documents(&text)[0]["apiVersion"], version);
+        }
+    }
+}
+
+#[test]
+fn manifests_read_as_they_did() {
+    for (name, to, word) in [
+        ("store-nodes", To::K8s, "k8s"),
+        ("ha", To::K8s, "k8s"),
+        ("pd", To::Rbg, "rbg"),
+        ("distributed", To::Rbg, "rbg"),
+        ("distributed", To::OldRbg, "rbg-v1alpha1"),
+    ] {
+        insta::with_settings!({prepend_module_to_snapshot => false, omit_expression => true}, {
+            insta::assert_snapshot!(format!("{name}-{word}"), named(name, to));
+        });
+    }
+}
+
+/// The pods of a document, wherever they stand, with their labels.
+fn pods(value: &Value) -> Vec<&Value> {
+    match value {
+        Value::Object(map) => {
+            let own = map.get("template").filter(|t| t["spec"]["containers"].is_array());
+            own.into_iter().chain(map.values().flat_map(pods)).collect()
+        }
+        Value::Array(list) => list.iter().flat_map(pods).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn a_service_selects_pods_and_what_is_dialled_is_served() {
+    for (name, text) in manifests(To::K8s) {
+        let all = documents(&text);
+        let pods: Vec<&Value> = all.iter().flat_map(pods).collect();
+        let services: Vec<&Value> = all.iter().filter(|d| d["kind"] == "Service").collect();
+        for service in &services {
+            let selector = service["spec"]["selector"].as_object().unwrap();
+            let chosen: Vec<_> = pods
+                .iter()
+                .filter(|pod| {
+                    let labels = &pod["metadata"]["labels"];
+                    selector.iter().all(|(k, v)| k == "apps.kubernetes.io/pod-index" || labels.get(k) == Some(v))
+                })
+                .collect();
+            assert!(!chosen.is_empty(), "{name}: {} selects nothing", service["metadata"]["name"]);
+            for port in service["spec"]["ports"].as_array().unwrap() {
+                let of = |pod: &&&Value| pod["spec"]["containers"].as_array().unwrap().clone();
+                let mut ports = chosen.iter().flat_map(of).flat_map(|c| c["ports"].as_array().unwrap().clone());
+                assert!(ports.any(|open| open["containerPort"] == port["port"]), "{name}: nobody listens on {port}");
+            }
+        }
+        for pod in &pods {
+            for container in pod["spec"]["containers"].as_array().unwrap() {
+                let master = container["env"].as_array().into_iter().flatten().find(|v| v["name"] == "MOONCAKE_MASTER");
+                let Some(address) = master.and_then(|v| v["value"].as_str()) else { continue };
+                let host = address.split(':').next().unwrap();
+                assert!(
+                    address.starts_with("etcd://") || services.iter().any(|s| s["metadata"]["name"] == host),
+                    "{name}: {address}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn memory_that_is_promised_holds_what_is_taken() {
+    for (name, text) in manifests(To::K8s) {
+        for document in documents(&text) {
+            for pod in pods(&document) {
+                let grace = pod["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap();
+                for container in pod["spec"]["containers"].as_array().unwrap() {
+                    let resources = &container["resources"];
+                    for (what, limit) in resources["limits"].as_object().into_iter().flatten() {
+                        assert_eq!(resources["requests"].get(what), Some(limit), "{name}: {what}");
+                    }
+                    let image = container["image"].as_str().unwrap();
+                    assert!(image.contains(':') && !image.ends_with(":latest"), "{name}: {image}");
+                    let has = |variable: &str| {
+                        container["env"].as_array().into_iter().flatten().any(|v| v["name"] == variable)
+                    };
+                    if has("MOONCAKE_MASTER") {
+                        assert!(
+                            has("POD_IP") && has("MOONCAKE_LOCAL_HOSTNAME") && grace > 90 || image.contains("mcctl"),
+                            "{name}"
+                        );
+                        assert_eq!(container["securityContext"]["runAsUser"], 0);
+                    }
+                    let huge =
+                        resources["limits"].as_object().into_iter().flatten().any(|(k, _)| k.starts_with("hugepages-"));
+                    assert_eq!(huge, has("MC_STORE_USE_HUGEPAGE"), "{name}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_dollar_of_the_file_stays_a_dollar() {
+    let text = named(MORE[2].0, To::K8s);
+    assert!(text.contains("--x=$$(HOME) $$$"), "{text}");
+}
+
+#[test]
+fn no_service_stands_before_the_rpc_port_of_elected_masters() {
+    for to in [To::K8s, To::Rbg, To::OldRbg] {
+        let all = documents(&named(MORE[1].0, to));
+        let text = serde_json::to_string(&all).unwrap();
+        let ports = all.iter().filter(|d| d["kind"] == "Service").flat_map(|d| d["spec"]["ports"].as_array().unwrap());
+        assert!(ports.clone().all(|port| port["port"] != 50051), "{text}");
+        assert!(text.contains("service_ready") && text.contains("etcd://etcd-0.etcd:2379;etcd-1.etcd:2379"));
+    }
+    let group = &documents(&named(MORE[1].0, To::Rbg))[0];
+    let waits = group["spec"]["roles"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|role| role["dependencies"].as_array().is_some_and(|on| on.iter().any(|name| name == "master")));
+    assert_eq!(waits.count(), 0, "a stand-by is never ready");
+}
+
+#[test]
+fn lint_has_nothing_to_say_of_what_render_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    for to in [To::K8s, To::Rbg, To::OldRbg] {
+        for (name, text) in manifests(to) {
+            let path = folder.path().join("manifest.yaml");
+            fs::write(&path, text).unwrap();
+            let run = mcctl(&["lint", "--json", path.to_str().unwrap()]);
+            let found: Value = serde_json::from_str(run.succeeds()).unwrap();
+            let findings = found["findings"].as_array().unwrap();
+            let above: Vec<_> = findings.iter().filter(|finding| finding["severity"] != "info").collect();
+            assert!(above.is_empty(), "{name}: {above:#?}");
+        }
+    }
+}
