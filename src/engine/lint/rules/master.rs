@@ -1,9 +1,10 @@
 //! The master: its flags, its settings file, high availability.
 
+use crate::engine::check::Place;
 use crate::engine::lint::quantity;
 use crate::engine::lint::rules::{Findings, View};
-use crate::engine::lint::scene::{Make, ProbeFor, ProbeHow};
-use crate::engine::lint::settings::Setting;
+use crate::engine::lint::scene::{Habitat, Make, ProbeFor, ProbeHow, Said, Variable};
+use crate::engine::lint::settings::{Origin, Setting, is_here_only};
 
 /// A standby of an HA master listens and answers 200; only `service_ready` tells that it serves.
 pub fn ha_readiness(view: &View<'_>, out: &mut Findings) {
@@ -64,6 +65,249 @@ pub fn threads(view: &View<'_>, out: &mut Findings) {
                 "the master may take clients for dead when it is throttled: its CPU limit is low",
                 format!("CPU limit {}; a ping that waits longer than client_ttl (10 s) counts as missed", said.text),
                 remedy,
+            );
+        }
+    }
+}
+
+/// Without `rpc_port` in it, a settings file makes the master listen on any port.
+pub fn config_rpc_port(view: &View<'_>, out: &mut Findings) {
+    for seen in view.masters() {
+        let (Origin::File(node, file), Make::Upstream) = (&seen.origin, seen.process.make) else { continue };
+        if seen.flag(&["rpc_port"]).is_some() || node.get("rpc_port").is_some() {
+            continue;
+        }
+        out.error(
+            &Place { file: file.clone(), line: node.line },
+            "the master listens on any free port: with a settings file the default port does not count",
+            "there is no rpc_port in it, and the flag --rpc_port is not given",
+            "add rpc_port: 50051",
+        );
+    }
+}
+
+/// Flags of high availability that contradict each other, or lose what they are for.
+pub fn ha(view: &View<'_>, out: &mut Findings) {
+    for seen in view.masters() {
+        let Some(on) = seen.master_switch("enable_ha") else { continue };
+        let place = |name: &str| match seen.master(name) {
+            Setting::Is(said) => said.place,
+            _ => seen.process.place.clone(),
+        };
+        if !on {
+            if seen.master_switch("enable_oplog") == Some(true) {
+                out.error(
+                    &place("enable_oplog"),
+                    "the master aborts: an oplog needs high availability",
+                    "enable_oplog without enable_ha",
+                    "add --enable_ha=true and --ha_backend_connstring, or take the oplog away",
+                );
+            }
+            continue;
+        }
+        let unset = |name: &str| match seen.master(name) {
+            Setting::Is(said) => said.text.trim().is_empty(),
+            Setting::Unset => true,
+            Setting::Unknown => false,
+        };
+        if unset("ha_backend_connstring") && unset("etcd_endpoints") {
+            out.error(
+                &place("enable_ha"),
+                "the master aborts: high availability needs a place where leaders are elected",
+                "enable_ha without ha_backend_connstring",
+                "add --ha_backend_connstring=HOST:2379",
+            );
+        }
+        if let Setting::Is(said) = seen.master("ha_backend_type")
+            && said.text != "etcd"
+            && seen.process.make == Make::Upstream
+        {
+            match said.text.as_str() {
+                "redis" | "k8s" => out.warning(
+                    &said.place,
+                    format!("the wheel's master ends at once: it has no {} backend", said.text),
+                    "releases from the package index are built with etcd only; they exit with 255",
+                    "use etcd, or a master that is built with that backend",
+                ),
+                other => out.error(
+                    &said.place,
+                    format!("the master ends at once: there is no HA backend '{other}'"),
+                    "the backends are etcd, redis and k8s",
+                    "write --ha_backend_type=etcd",
+                ),
+            }
+        }
+        if seen.master_switch("enable_oplog") == Some(false) && seen.master_switch("enable_snapshot") == Some(false) {
+            out.warning(
+                &place("enable_ha"),
+                "a fail-over forgets every key: a standby knows nothing of the leader's metadata",
+                "enable_ha without enable_oplog and enable_snapshot",
+                "add --enable_oplog=true",
+            );
+        }
+        let address = match (seen.master("rpc_address"), seen.master("rpc_interface")) {
+            (_, Setting::Is(said)) if !said.text.is_empty() => None,
+            (Setting::Is(said), Setting::Unset | Setting::Is(_)) => is_here_only(&said.text).then_some(said.text),
+            (Setting::Unset, Setting::Unset | Setting::Is(_)) => Some("0.0.0.0, the default".to_owned()),
+            _ => None,
+        };
+        if let Some(address) = address {
+            out.error(
+                &place(if unset("rpc_address") { "enable_ha" } else { "rpc_address" }),
+                "clients cannot call the leader: its address is published as it is bound",
+                format!("rpc_address is {address}"),
+                "set --rpc_address to an address of this host that clients can call, $(POD_IP) in a pod",
+            );
+        }
+    }
+}
+
+/// The address of clients of masters with HA, and the namespace of both.
+pub fn ha_clients(view: &View<'_>, out: &mut Findings) {
+    let leaders: Vec<_> = view.masters().filter(|seen| seen.master_switch("enable_ha") == Some(true)).collect();
+    let Some(master) = leaders.first() else { return };
+    let id = match master.master("cluster_id") {
+        Setting::Is(said) => Some(said),
+        Setting::Unset => Some(Said::new("mooncake_cluster", master.process.place.clone())),
+        Setting::Unknown => None,
+    };
+    for other in &leaders[1..] {
+        if let (Some(id), Setting::Is(said)) = (&id, other.master("cluster_id"))
+            && said.text != id.text
+        {
+            out.error(
+                &said.place,
+                "two masters with HA never meet: their cluster ids differ",
+                format!("{} here, {} at {}", said.text, id.text, id.place),
+                "give all masters of a store one cluster_id",
+            );
+        }
+    }
+    for seen in view.clients() {
+        let Setting::Is(address) = seen.client("master_server_address") else { continue };
+        let who = seen.process.called();
+        let here = address.text.contains("://");
+        if !here {
+            let through =
+                view.scene.services.iter().find(|s| address.text.split([':', '.']).next() == Some(s.name.as_str()));
+            let found = match through {
+                Some(service) => format!("{} is Service {}, which leads to any master", address.text, service.name),
+                None => format!("{} is one address of masters that elect a leader", address.text),
+            };
+            out.warning(
+                &address.place,
+                format!("{who} does not follow the leader: it calls one address, and not the one that is elected"),
+                found,
+                "write etcd://HOST:2379, the masters' etcd, without a Service between",
+            );
+            continue;
+        }
+        let Some(id) = &id else { continue };
+        let differs = match seen.process.env.get("MC_STORE_CLUSTER_ID") {
+            Some(Variable::Text(said)) if said.is_known() => {
+                (said.text != id.text).then(|| (said.place.clone(), said.text.clone()))
+            }
+            Some(_) => None,
+            None if seen.process.env_whole && id.text != "mooncake_cluster" => {
+                Some((seen.process.place.clone(), "not set, so mooncake_cluster".to_owned()))
+            }
+            None => None,
+        };
+        if let Some((place, theirs)) = differs {
+            out.error(
+                &place,
+                format!("{who} finds no master: it looks in another cluster"),
+                format!("MC_STORE_CLUSTER_ID is {theirs}; cluster_id is {} at {}", id.text, id.place),
+                format!("set MC_STORE_CLUSTER_ID={}", id.text),
+            );
+        }
+    }
+}
+
+/// More than one master without an election are as many stores.
+pub fn replicas(view: &View<'_>, out: &mut Findings) {
+    for seen in view.masters() {
+        let (Some(said), Some(on)) = (&seen.process.replicas, seen.master_switch("enable_ha")) else { continue };
+        let Ok(count) = said.text.parse::<u64>() else { continue };
+        if count > 1 && !on {
+            out.error(
+                &said.place,
+                format!("{count} masters are {count} stores: keys that one knows the others do not"),
+                "enable_ha is not on",
+                "write 1, or give the masters --enable_ha=true, --enable_oplog=true and an etcd",
+            );
+        } else if count == 1 && on && view.masters().count() == 1 {
+            out.info(
+                &said.place,
+                "a master with HA and no standby has nobody to take over",
+                "one replica, enable_ha",
+                "run two or more",
+            );
+        }
+    }
+}
+
+/// Switches that work against each other, or not at all.
+pub fn switches(view: &View<'_>, out: &mut Findings) {
+    for seen in view.masters() {
+        let on = |name: &str| {
+            (seen.master_switch(name) == Some(true)).then(|| match seen.master(name) {
+                Setting::Is(said) => said.place,
+                _ => seen.process.place.clone(),
+            })
+        };
+        let text = |name: &str| match seen.master(name) {
+            Setting::Is(said) if !said.text.trim().is_empty() => Some(said),
+            _ => None,
+        };
+        if let (Some(place), Some(dfs)) = (on("enable_offload"), text("root_fs_dir")) {
+            out.error(
+                &dfs.place,
+                "objects go to two disk tiers at once: root_fs_dir is the old one, and not to be combined with offload",
+                format!("root_fs_dir {}, enable_offload at {place}", dfs.text),
+                "take root_fs_dir away",
+            );
+        }
+        for tuned in ["offload_on_evict", "promotion_on_hit", "offload_force_evict"] {
+            if let (Some(place), Some(false)) = (on(tuned), seen.master_switch("enable_offload")) {
+                out.warning(
+                    &place,
+                    format!("{tuned} does nothing: the SSD tier is off"),
+                    "enable_offload is not on",
+                    "add --enable_offload=true",
+                );
+            }
+        }
+        if seen.process.make == Make::Upstream
+            && let (Some(place), Some(_)) =
+                (on("enable_metadata_cleanup_on_timeout"), on("enable_http_metadata_server"))
+        {
+            out.warning(
+                &place,
+                "records of dead nodes stay: the cleanup deletes other names than the embedded service keeps",
+                "enable_metadata_cleanup_on_timeout with enable_http_metadata_server in 0.3.13",
+                "use P2PHANDSHAKE, or a metadata service of its own",
+            );
+        }
+        let local = text("snapshot_object_store_type").is_some_and(|said| said.text == "local");
+        if let (Some(place), true) = (on("enable_snapshot"), local)
+            && seen.process.lacks_var("MOONCAKE_SNAPSHOT_LOCAL_PATH")
+        {
+            out.error(
+                &place,
+                "there are no snapshots: local ones need a folder",
+                "MOONCAKE_SNAPSHOT_LOCAL_PATH is not set",
+                "set MOONCAKE_SNAPSHOT_LOCAL_PATH to a folder that outlives the master",
+            );
+        }
+        let kept =
+            ["enable_ha", "enable_oplog", "enable_snapshot"].iter().any(|name| seen.master_switch(name) != Some(false));
+        if !kept && seen.process.make == Make::Upstream && seen.process.habitat != Habitat::File {
+            out.info(
+                &seen.process.place,
+                "a restart of the master empties the store: it keeps its metadata in memory only",
+                "no enable_snapshot, no enable_ha with enable_oplog",
+                "before an upgrade: --enable_snapshot=true --enable_snapshot_restore=true keep the keys",
             );
         }
     }

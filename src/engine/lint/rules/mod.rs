@@ -1,10 +1,12 @@
 //! The rules: each looks at the whole scene and says what it is sure of.
 
 mod client;
+mod container;
 mod kubernetes;
 mod master;
 mod names;
 mod sizes;
+mod together;
 
 use crate::engine::check::{Check, Finding, Group, Place, Severity};
 use crate::engine::lint::scene::{Process, Role, Scene};
@@ -35,6 +37,23 @@ pub const RULES: &[Rule] = &[
     rule("unknown-host", &[18], "addresses name a Service that there is", kubernetes::unknown_host),
     rule("local-hostname", &[1], "clients have a name that others can call", client::local_hostname),
     rule("auto-discovery", &[2], "RDMA devices are named or discovered", client::auto_discovery),
+    rule("address-form", &[20], "addresses have the form that their reader takes", together::address_form),
+    rule("master-missing", &[18], "clients are told of a master", together::master_missing),
+    rule("protocol", &[25], "all clients of a store use one transport", together::protocol),
+    rule("same-keys", &[16], "servers that share a store make the same keys", together::same_keys),
+    rule("hicache-flags", &[16], "flags of HiCache go together", together::hicache_flags),
+    rule("port-taken", &[12], "no two processes of a network listen on one port", together::port_taken),
+    rule("release", &[3], "master and clients are of one release", container::releases),
+    rule("image-tag", &[3], "images name a release", container::image_tag),
+    rule("rdma-device", &[2, 4], "containers with RDMA get its devices", container::rdma_device),
+    rule("memlock", &[4, 5], "processes with RDMA may lock their memory", container::memlock),
+    rule("shared-memory", &[], "ranks of a server have shared memory enough", container::shared_memory),
+    rule("ssd", &[26], "the SSD tier has both sides switched on, and a folder of its own", container::ssd),
+    rule("config-rpc-port", &[12], "a master with a settings file is given its RPC port", master::config_rpc_port),
+    rule("ha", &[20], "flags of high availability go together", master::ha),
+    rule("ha-clients", &[20], "clients of masters with HA find the leader", master::ha_clients),
+    rule("master-replicas", &[20], "there is one master, or an election", master::replicas),
+    rule("master-switches", &[11, 21, 26], "switches of the master work, and not against each other", master::switches),
     rule("ha-readiness", &[20], "a standby master is not ready", master::ha_readiness),
     rule("size-grammar", &[8], "sizes are written as their reader reads them", sizes::grammar),
     rule("rank-segment", &[8], "each rank lends nothing, or at least 16 MiB", sizes::rank_segment),
