@@ -38,6 +38,9 @@ pub fn parse(text: &str, format: Format, sets: &[String]) -> Result<Deployment, 
         let what = format!("{} bytes are more than the {FILE_BYTES_MAX} of any deployment file", text.len());
         return Err(DeployError::Syntax { line: None, what });
     }
+    if format == Format::Yaml {
+        few_brackets(text)?;
+    }
     // Read even when it is changed afterwards: only here errors know their lines.
     let plain: Deployment = typed(text, format)?;
     if sets.is_empty() {
@@ -60,6 +63,28 @@ pub fn parse(text: &str, format: Format, sets: &[String]) -> Result<Deployment, 
             error => DeployError::Set { text, what: error.to_string() },
         }
     })
+}
+
+/// The most brackets that may be open at one place of YAML: the library's time grows with their square. A file of ours has two.
+const NESTING_MAX: u32 = 64;
+
+/// Brackets in texts and comments count, too: nobody leaves so many open.
+fn few_brackets(text: &str) -> Result<(), DeployError> {
+    let mut open = 0u32;
+    for (line, number) in text.lines().zip(1..) {
+        for byte in line.bytes() {
+            match byte {
+                b'[' | b'{' => open += 1,
+                b']' | b'}' => open = open.saturating_sub(1),
+                _ => {}
+            }
+        }
+        if open > NESTING_MAX {
+            let what = format!("more than {NESTING_MAX} brackets are open");
+            return Err(DeployError::Syntax { line: Some(number), what });
+        }
+    }
+    Ok(())
 }
 
 fn typed<T: DeserializeOwned>(text: &str, format: Format) -> Result<T, DeployError> {
@@ -165,6 +190,7 @@ mod tests {
             ("model:\n  tp: two\n", Format::Yaml),
             ("model:\n  tp: 1\n  tp: 2\n", Format::Yaml),
             ("model: [\n", Format::Yaml),
+            (&"[".repeat(60_000), Format::Yaml),
             ("[segment]\nengines = \"16gb\"\n", Format::Toml),
         ] {
             let said = says(text, format);

@@ -171,3 +171,26 @@ fn docker_compose_takes_every_file_where_there_is_one() {
         }
     }
 }
+
+#[test]
+fn lint_finds_no_mistake_in_what_is_written() {
+    for name in all_fixtures() {
+        for format in FORMATS {
+            let folder = tempfile::tempdir().expect("a folder");
+            for (file, text) in files(format, &name) {
+                // What the host reserves starts no process.
+                if file.contains("/sysctl.d/") || file.contains("/tmpfiles.d/") {
+                    continue;
+                }
+                let path = folder.path().join(&file);
+                std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+                std::fs::write(&path, text).expect("written");
+                let run = mcctl(&["lint", path.to_str().expect("text")]);
+                assert_eq!(run.code, 0, "{name} {format} {file}: {run:?}");
+                assert!(run.stdout.contains(" 0 errors, 0 warnings"), "{name} {format} {file}: {}", run.stdout);
+                let sees = ["docker", "compose", "sglang"].contains(&format) || file.ends_with(".service");
+                assert!(!sees || !run.stdout.contains(" 0 processes"), "{name} {format} {file}: {}", run.stdout);
+            }
+        }
+    }
+}

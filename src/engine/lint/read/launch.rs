@@ -67,8 +67,12 @@ pub fn start(base: &Process, words: &[Said], depth: usize, out: &mut Vec<Process
         "sh" | "bash" | "dash" | "ash" | "zsh" => {
             let at =
                 rest.iter().position(|w| w.text.starts_with('-') && !w.text.starts_with("--") && w.text.ends_with('c'));
-            let Some(text) = at.and_then(|at| rest.get(at + 1)) else { return };
+            let Some((text, own)) = at.and_then(|at| rest[at + 1..].split_first()) else { return };
             script::run(&process, &text.text, &text.place, depth + 1, out);
+            // The words behind the script's name are what it becomes in the end.
+            if text.text.trim_end().ends_with("exec \"$@\"") && own.len() > 1 {
+                start(&process, &own[1..], depth + 1, out);
+            }
         }
         "docker" | "podman" | "nerdctl" => {
             if let Some(at) = rest.iter().position(|w| w.text == "run") {
