@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::commands::doctor::Args;
+use crate::commands::doctor::{Args, running};
 use crate::commands::error::Failure;
 use crate::commands::target::{self, RPC_PORT};
 use crate::engine::base::ByteSize;
@@ -107,6 +107,7 @@ pub(super) fn read(args: &Args) -> Result<Intent, Failure> {
     });
     // What is not understood here is for the checks of the configuration.
     intent.master = match master {
+        Some((_, text)) if running::is_etcd(&text) => None,
         Some((origin, text)) if args.link.master.master.is_some() => Some(target::address(&text, &origin, RPC_PORT)?),
         Some((origin, text)) => target::address(&text, &origin, RPC_PORT).ok(),
         None => None,

@@ -3,6 +3,7 @@
 mod catalogue;
 mod document;
 mod intent;
+mod running;
 mod table;
 
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ use crate::commands::runtime;
 use crate::commands::store::link::LinkArgs;
 use crate::engine::base::ByteSize;
 use crate::engine::check::{Check, Report, Severity};
-use crate::engine::doctor::{self, Selection, host, wheel};
+use crate::engine::doctor::{self, Selection, cluster, host, wheel};
 use crate::engine::env::{RealEnv, deadline};
 use crate::engine::sys::Tree;
 
@@ -25,7 +26,8 @@ const FILES_MAX: Duration = Duration::from_secs(5);
 /// What to look at, what to say.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Groups: host (this machine), wheel (Mooncake's Python wheel and its libraries). --list names all checks.\n\
+    after_help = "Groups: host (this machine), wheel (Mooncake's Python wheel and its libraries), cluster (a running master and its nodes: \
+    looked at when --master or MOONCAKE_MASTER names one), serving (running SGLang servers: --sglang). --list names all checks.\n\
     Read from the environment, as Mooncake and SGLang do: MC_*, MOONCAKE_*, SGLANG_*. A finding is no worse than what was asked for: \
     without --protocol rdma (or MOONCAKE_PROTOCOL=rdma), a plan or --ports, what only such a deployment would miss is info.\n\
     Exit codes: 0 nothing as bad as --fail-on, 1 something is, 2 the command line is wrong."
@@ -78,6 +80,8 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
     root: PathBuf,
     #[command(flatten)]
+    running: running::RunningArgs,
+    #[command(flatten)]
     link: LinkArgs,
 }
 
@@ -118,7 +122,10 @@ impl Args {
         let intent = intent::read(&self)?;
         let places = intent::places(self.python.as_deref(), tree.is_this_host());
         runtime::block_on(0, async {
-            let reports = look(&tree, &intent, &places, &selection).await;
+            let is_asked =
+                self.only.iter().any(|name| cluster::CHECKS.iter().any(|c| c.id == name || c.group.word() == name));
+            let questions = self.running.questions(&self.link, is_asked, &selection).await?;
+            let reports = look(&tree, &intent, &places, &questions, &selection).await;
             if self.json {
                 output::json(&document::Document::of(&reports))?;
             } else {
@@ -135,7 +142,13 @@ impl Args {
 }
 
 /// All groups at once.
-async fn look(tree: &Tree, intent: &host::Intent, places: &wheel::Places, selection: &Selection) -> Vec<Report> {
+async fn look(
+    tree: &Tree,
+    intent: &host::Intent,
+    places: &wheel::Places,
+    questions: &running::Questions,
+    selection: &Selection,
+) -> Vec<Report> {
     let host = {
         let (tree, intent, selection) = (tree.clone(), intent.clone(), selection.clone());
         move || host::run(&RealEnv::new(), &tree, &intent, &selection)
@@ -144,8 +157,12 @@ async fn look(tree: &Tree, intent: &host::Intent, places: &wheel::Places, select
         let (tree, places, selection) = (tree.clone(), places.clone(), selection.clone());
         move || wheel::run(&RealEnv::new(), &tree, &places, &selection)
     };
-    let (host, wheel) = tokio::join!(files(host::checks(), selection, host), files(wheel::checks(), selection, wheel));
-    [host, wheel].concat()
+    let (host, wheel, running) = tokio::join!(
+        files(host::checks(), selection, host),
+        files(wheel::checks(), selection, wheel),
+        running::look(questions, selection)
+    );
+    [host, wheel, running].concat()
 }
 
 /// Do `work`, which reads files and may be kept waiting by one, for no longer than [`FILES_MAX`].

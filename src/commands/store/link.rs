@@ -14,7 +14,7 @@ use crate::commands::target::{Master, MasterArgs};
 use crate::engine::base::{ByteSize, ErrorCode};
 use crate::engine::env::{RealEnv, deadline};
 use crate::engine::metadata::{CallLimits, MetadataUri};
-use crate::engine::store::{Node, NodeError, StoreClient, StoreError};
+use crate::engine::store::{Node, NodeConfig, NodeError, StoreClient, StoreError};
 use crate::engine::sys::interface;
 use crate::engine::transfer::TransferError;
 
@@ -39,13 +39,22 @@ pub struct Link {
     signals: Signals,
 }
 
+/// How a client of a store is started.
+pub(in crate::commands) struct LinkPlan {
+    /// In the words of who chose what.
+    pub node: NodePlan,
+    /// As the engine takes it.
+    pub config: NodeConfig,
+    /// What of the environment was not understood.
+    pub warnings: Vec<String>,
+}
+
 impl LinkArgs {
-    /// Connect.
+    /// How a client of `master` that lends no memory is started.
     ///
     /// # Errors
-    /// Master or metadata service are not there, this host has no name, or a signal came.
-    pub async fn connect(&self) -> Result<Link, Failure> {
-        let master = self.master.resolve()?;
+    /// This host has no name towards the master, or the metadata service is none.
+    pub(in crate::commands) async fn plan(&self, master: &Master) -> Result<LinkPlan, Failure> {
         let given = |flag: &Option<String>, spelled: &str, name: &str| match flag {
             Some(text) => Some((text.clone(), format!("{spelled} {text}"))),
             None => std::env::var(name).ok().filter(|text| !text.is_empty()).map(|text| {
@@ -57,8 +66,8 @@ impl LinkArgs {
         let (metadata, origin) = metadata.unwrap_or(("P2PHANDSHAKE".to_owned(), "default".to_owned()));
         let metadata = node::metadata(&metadata, origin)?;
         let name = given(&self.local_hostname, "--local-hostname", "MOONCAKE_LOCAL_HOSTNAME");
-        let plan = NodePlan {
-            local_hostname: local_hostname(name, &master, &metadata).await?,
+        let node = NodePlan {
+            local_hostname: local_hostname(name, master, &metadata).await?,
             master: master.at.clone(),
             master_origin: master.origin.clone(),
             metadata,
@@ -70,15 +79,25 @@ impl LinkArgs {
             max_wait: Duration::ZERO,
             waited: Duration::ZERO,
         };
-        let (mut config, warnings) = node::config(&plan);
-        for warning in warnings {
-            output::say(format!("warning: {warning}"));
-        }
+        let (mut config, warnings) = node::config(&node);
         config.client.timeouts = master.timeouts();
         config.client.transfer_deadline = master.timeout;
         let usual = CallLimits::default();
         config.engine.settings.metadata =
             CallLimits { connect: usual.connect.min(master.timeout), call: master.timeout };
+        Ok(LinkPlan { node, config, warnings })
+    }
+
+    /// Connect.
+    ///
+    /// # Errors
+    /// Master or metadata service are not there, this host has no name, or a signal came.
+    pub async fn connect(&self) -> Result<Link, Failure> {
+        let master = self.master.resolve()?;
+        let LinkPlan { node: plan, config, warnings } = self.plan(&master).await?;
+        for warning in warnings {
+            output::say(format!("warning: {warning}"));
+        }
         let mut signals = Signals::take()?;
         let (tell, told) = oneshot::channel::<()>();
         let told = async move { told.await.unwrap_or_default() };

@@ -21,7 +21,7 @@ use running::{finding, listed, plural, reports, shown};
 
 /// Every check there is, by group.
 pub fn catalogue() -> Vec<Check> {
-    [host::checks(), wheel::checks()].concat()
+    [host::checks(), wheel::checks(), cluster::CHECKS.to_vec(), serving::CHECKS.to_vec()].concat()
 }
 
 /// A check, and what does it over what was read.

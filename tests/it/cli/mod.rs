@@ -12,7 +12,7 @@ mod objects;
 mod patience;
 mod real;
 pub mod serve;
-mod service;
+pub mod service;
 mod status;
 mod up;
 

@@ -2,6 +2,7 @@
 //! recorded.
 
 mod cluster;
+mod command;
 mod serving;
 
 use std::collections::BTreeMap;

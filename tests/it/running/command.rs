@@ -1,0 +1,92 @@
+//! `mcctl doctor` for what runs: which cluster and which servers it looks at, and how it ends.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{Recorded, block_on};
+use crate::cli::service::Service;
+use crate::cli::{Run, command, finish, mcctl};
+
+/// A store of one process, and how its clients find it.
+fn up() -> (Service, Vec<(String, String)>) {
+    let ports = ["--rpc-port=0", "--metrics-port=0", "--metadata-port=0", "--rest-port=0", "--segment-size=64mb"];
+    let mut service = Service::start(command(&[&["up", "--json"], &ports[..]].concat()));
+    let document: Value = serde_json::from_str(&service.line_with("mcctl.up/1")).expect("JSON");
+    let environment = document["environment"].as_object().expect("a map");
+    let mut pairs: Vec<(String, String)> =
+        environment.iter().map(|(name, value)| (name.clone(), value.as_str().expect("text").to_owned())).collect();
+    let admin = document["admin"].as_str().expect("a URL").trim_end_matches('/').to_owned();
+    let port = admin.rsplit(':').next().expect("a port").to_owned();
+    pairs.push(("MOONCAKE_MASTER_METRICS_PORT".to_owned(), port));
+    (service, pairs)
+}
+
+fn doctor(environment: &[(String, String)], args: &[&str]) -> Run {
+    let mut run = command(&[&["doctor"], args].concat());
+    run.envs(environment.iter().map(|(name, value)| (name, value)));
+    finish(run.output().expect("the program starts"))
+}
+
+#[test]
+fn a_store_that_up_started_is_well_and_looked_at_in_a_moment() {
+    let (_service, environment) = up();
+    let began = Instant::now();
+    let run = doctor(&environment, &["--only", "cluster,serving", "--json", "--expect-capacity=64mb"]);
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    let document: Value = serde_json::from_str(run.succeeds()).expect("JSON");
+    assert_eq!(
+        (&document["summary"]["errors"], &document["summary"]["warnings"]),
+        (&json!(0), &json!(0)),
+        "{document:#}"
+    );
+    let passed = |id: &str| {
+        let line = document["checks"].as_array().expect("a list").iter().find(|line| line["id"] == id);
+        line.is_some_and(|line| line["status"] == "passed")
+    };
+    for id in ["master-reached", "segments-mounted", "nodes-answer", "metadata-records", "round-trip", "counters-move"]
+    {
+        assert!(passed(id), "{id}: {document:#}");
+    }
+    let less = doctor(&environment, &["--only", "segments-mounted", "--expect-capacity=1gb"]);
+    assert!(less.code == 1 && less.stdout.contains("less memory is mounted than planned"), "{less:?}");
+}
+
+#[test]
+fn no_cluster_is_looked_at_where_none_is_named_and_none_asked_for() {
+    let run = mcctl(&["doctor", "--skip", "host,wheel"]);
+    assert!(run.succeeds().contains("no master is named: give --master HOST:PORT"), "{run:?}");
+    assert!(run.stdout.contains("give --sglang URL"), "{run:?}");
+    let away = mcctl(&["doctor", "--only", "master-reached", "--master", "127.0.0.1:1"]);
+    assert!(away.code == 1 && away.stdout.contains("nobody listens at 127.0.0.1:1"), "{away:?}");
+}
+
+#[test]
+fn a_command_line_that_is_wrong_is_2() {
+    for (args, part) in [
+        (&["--sglang", "localhost:30000"][..], "a URL is expected"),
+        (&["--master", "etcd://", "--only", "cluster"], "is no list of etcd servers"),
+        (&["--probe-bytes", "0"], "--probe-bytes"),
+        (&["--probe-serving"], "--sglang"),
+        (&["--metadata-server", "nonsense", "--only", "cluster"], "metadata"),
+    ] {
+        let run = mcctl(&[&["doctor"], args].concat());
+        assert!(run.code == 2 && run.stderr.contains(part), "{args:?}: {run:?}");
+    }
+}
+
+#[test]
+fn servers_and_leaders_are_found_as_the_flags_say() {
+    let settings = json!({"version": "0.5.23", "enable_hierarchical_cache": false, "page_size": 64}).to_string();
+    let (code, text) = block_on(async {
+        let (server, _) = Recorded::start(&[("/server_info", settings), ("/v3/kv/range", "{}".to_owned())]).await;
+        let (url, etcd) = (format!("http://{}", server.at()), format!("etcd://{}", server.at()));
+        let run = tokio::task::spawn_blocking(move || {
+            mcctl(&["doctor", "--only", "cluster,serving", "--sglang", &url, "--master", &etcd])
+        });
+        let run = run.await.expect("it ended");
+        (run.code, run.stdout)
+    });
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("the hierarchical cache is off") && text.contains("etcd names no leader"), "{text}");
+}
