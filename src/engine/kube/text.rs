@@ -86,7 +86,7 @@ pub fn data_key(text: &str) -> Option<String> {
     wrong.then(|| "not a key: letters, digits, '-', '_' and '.'".to_owned())
 }
 
-/// A quantity as (mantissa, exponent of ten, exponent of two): `1536Mi`, `0.5`, `2e3`, `100m`. `None` where it is none.
+/// The number that a quantity means: `1536Mi`, `0.5`, `2e3`, `100m`. `None` where it is none.
 pub fn quantity(text: &str) -> Option<f64> {
     let body = text.strip_prefix(['+', '-']).unwrap_or(text);
     let digits = body.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(body.len());

@@ -211,9 +211,16 @@ fn lint_has_nothing_to_say_of_what_render_writes() {
     for to in [To::K8s, To::Rbg, To::OldRbg] {
         for (name, text) in manifests(to) {
             let path = folder.path().join("manifest.yaml");
-            fs::write(&path, text).unwrap();
+            fs::write(&path, &text).unwrap();
             let run = mcctl(&["lint", "--json", path.to_str().unwrap()]);
             let found: Value = serde_json::from_str(run.succeeds()).unwrap();
+            let all = documents(&text);
+            let containers = all.iter().flat_map(pods).map(|pod| pod["spec"]["containers"].as_array().unwrap().len());
+            assert_eq!(
+                found["processes"].as_array().unwrap().len(),
+                containers.sum::<usize>(),
+                "{name}: lint sees each"
+            );
             let findings = found["findings"].as_array().unwrap();
             let above: Vec<_> = findings.iter().filter(|finding| finding["severity"] != "info").collect();
             assert!(above.is_empty(), "{name}: {above:#?}");

@@ -308,7 +308,37 @@ fn security(launch: &Launch) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use serde::Deserialize;
+
     use super::*;
+    use crate::engine::deploy::RbgApi;
+    use crate::engine::deploy::launches::tests::deployments;
+    use crate::engine::deploy::render::{Kind, render};
+    use crate::engine::kube;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn whatever_is_written_is_sound(
+            mut wanted in deployments(), old in any::<bool>(), (host_network, claim, folder) in any::<(bool, bool, bool)>(),
+        ) {
+            wanted.images.mcctl = "registry.example/mcctl:1".to_owned();
+            wanted.kubernetes.host_network = host_network;
+            if old { wanted.kubernetes.rbg_api = RbgApi::V1alpha1; }
+            if claim { wanted.kubernetes.model_claim = "models".to_owned(); }
+            if folder && !claim { wanted.kubernetes.model_host_path = "/models".to_owned(); }
+            for kind in [Kind::K8s, Kind::Rbg] {
+                let Ok(files) = render(&wanted, kind, "a.toml") else { continue };
+                for document in serde_yaml_ng::Deserializer::from_str(&files[0].text) {
+                    let document = serde_json::Value::deserialize(document).unwrap();
+                    prop_assert!(document.is_null() || kube::known(&document));
+                    let complaints = if document.is_null() { Vec::new() } else { kube::validate(&document) };
+                    prop_assert!(complaints.is_empty(), "{:?}", complaints);
+                }
+            }
+        }
+    }
 
     #[test]
     fn only_our_variables_are_left_to_kubernetes() {
