@@ -62,6 +62,8 @@ pub struct Document {
 /// What a token takes.
 struct Scale {
     block_tokens: u64,
+    /// Ranks that share the tokens of L2.
+    dcp: u64,
     /// The largest token of a pipeline stage: it decides how many fit into `--hicache-size`.
     l2_token_bytes: Option<u64>,
     stored: Option<StoredPage>,
@@ -132,9 +134,10 @@ fn rate(curve: &Curve, blocks: u64) -> f64 {
 fn scale(args: &Args) -> Result<Scale, Failure> {
     // Only what a token takes is asked for; the size does not matter for that.
     let wanted = question::sized(args, Wish::Gb(1))?.wanted;
-    let mut scale = Scale { block_tokens: args.trace_block_tokens, l2_token_bytes: None, stored: None };
+    let mut scale = Scale { block_tokens: args.trace_block_tokens, dcp: 1, l2_token_bytes: None, stored: None };
     if let Some(geometry) = wanted.geometry.filter(|geometry| geometry.window_layers == 0) {
         let pools = crate::engine::plan::host_pool::pools(wanted.wish, 1, &geometry, &wanted.layout, wanted.cache)?;
+        scale.dcp = wanted.layout.dcp();
         scale.l2_token_bytes = pools.iter().map(|pool| pool.token_bytes).max();
         scale.stored = Some(tiers::stored_page(wanted.page_size, &geometry, &wanted.layout, wanted.cache)?);
     }
@@ -149,7 +152,9 @@ impl Scale {
         Point {
             tokens,
             hit_rate: rate(curve, blocks),
-            hicache_gb: self.l2_token_bytes.map(|own| narrow(bytes(own).div_ceil(1_000_000_000))),
+            hicache_gb: self
+                .l2_token_bytes
+                .map(|own| narrow(bytes(own).div_ceil(1_000_000_000 * u128::from(self.dcp)))),
             segment_bytes: self
                 .stored
                 .map(|page| narrow((bytes(page.token_bytes) * 100).div_ceil(u128::from(FILLED_PERCENT)))),

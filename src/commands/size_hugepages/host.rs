@@ -18,10 +18,19 @@ pub struct Pool {
     pub page: u64,
     /// Pages that can be had now: free, not promised, and those by which the pool may grow. `None`: not known.
     pub available: Option<u64>,
+    /// Pages that the control groups of this process still allow. `None`: as many as there are.
+    pub allowed: Option<u64>,
     /// Free pages that are promised to somebody.
     pub promised: u64,
     /// The pools of the NUMA nodes; empty for another host.
     pub nodes: Vec<NodePool>,
+}
+
+impl Pool {
+    /// Pages that a process of this group can have now. `None`: not known.
+    pub fn usable(&self) -> Option<u64> {
+        Some(self.available?.min(self.allowed.unwrap_or(u64::MAX)))
+    }
 }
 
 /// What there is.
@@ -78,7 +87,7 @@ impl Host {
     pub fn has(&self, pages: &Pages) -> Option<bool> {
         let enough = |pool: &Pool| match pages.count(pool.page) {
             0 => Some(true),
-            count => pool.available.map(|available| available >= count),
+            count => pool.usable().map(|usable| usable >= count),
         };
         Some(enough(&self.pool)? && enough(&self.other)?)
     }
@@ -96,7 +105,7 @@ impl Host {
 /// What SGLang would find available here: MemAvailable, or less where control groups leave less.
 fn available(sys: &Path) -> Option<u64> {
     let memory = host::memory()?.available;
-    let left = cgroup::own_group().and_then(|own| cgroup::headroom(&sys.join("fs/cgroup"), &own));
+    let left = cgroup::memory_left(&sys.join("fs/cgroup"));
     Some(left.map_or(memory, |left| left.min(memory)))
 }
 
@@ -108,6 +117,7 @@ fn pool(root: &Path, page: u64) -> Pool {
     Pool {
         page,
         available: Some(free.saturating_add(hugetlb::overcommit_pages(root, kib))),
+        allowed: cgroup::huge_pages_left(&root.join("fs/cgroup"), kib).map(|bytes| bytes / page),
         promised: pages.reserved,
         // A kernel without NUMA has no files per node.
         nodes: nodes.into_iter().filter_map(|node| hugetlb::node_pool(root, node, kib).ok()).collect(),

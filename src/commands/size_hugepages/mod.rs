@@ -75,6 +75,18 @@ pub struct Args {
     /// Data parallel ranks are groups within tp
     #[arg(long)]
     pub(crate) enable_dp_attention: bool,
+    /// Decode context parallel size: ranks that share the rows of an MLA cache
+    #[arg(long, value_name = "N", default_value = "1", conflicts_with = "per_request")]
+    pub(crate) dcp_size: u64,
+    /// Layers of a draft (MTP) that SGLang packs into the model's own pools
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub(crate) packed_draft_layers: u64,
+    /// Rows of sparse attention in fp8: scaled, or raw (kernels of TRT-LLM, ROCm, TileLang)
+    #[arg(long, value_name = "LAYOUT", default_value = "scaled", value_parser = ["scaled", "raw"])]
+    pub(crate) dsa_fp8_layout: String,
+    /// MC_MAX_MR_SIZE: the most bytes of a memory region; larger buffers are several
+    #[arg(long, value_name = "SIZE", default_value = "1tb", allow_hyphen_values = true)]
+    pub(crate) max_mr_size: String,
     /// Hosts of the deployment
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) nnodes: u64,

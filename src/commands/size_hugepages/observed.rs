@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::size_hugepages::{Args, question};
+use crate::engine::plan::error::SLIDING;
 use crate::engine::plan::host_pool::Wish;
 use crate::engine::plan::observed::{Observed, observed};
 use crate::engine::plan::{PlanError, tiers, upstream};
@@ -38,14 +39,15 @@ pub fn run(args: &Args, keys: u64, bytes: &str) -> Outcome {
         return Err(Failure::usage("--observed-keys counts keys of a model").next("name it with --model"));
     };
     let Some(geometry) = wanted.geometry.filter(|geometry| geometry.window_layers == 0) else {
-        return Err(PlanError::Unsupported { what: "sliding layers" }.into());
+        return Err(PlanError::Unsupported { what: SLIDING }.into());
     };
     let page = tiers::stored_page(wanted.page_size, &geometry, &wanted.layout, wanted.cache)?;
-    let Observed { tokens, bytes, surplus, surplus_percent } = observed(keys, reported, &page, wanted.page_size)?;
+    let page_size = wanted.page_size.saturating_mul(wanted.layout.dcp());
+    let Observed { tokens, bytes, surplus, surplus_percent } = observed(keys, reported, &page, page_size)?;
     let document = Document {
         schema: "mcctl.observed/1",
         model,
-        page_size: wanted.page_size,
+        page_size,
         keys,
         keys_per_page: page.keys,
         tokens,

@@ -8,6 +8,7 @@ use crate::commands::output;
 use crate::commands::size_hugepages::question::{self, NO_SIZE};
 use crate::commands::size_hugepages::{Args, trace_file};
 use crate::engine::base::text::escaped;
+use crate::engine::plan::error::SLIDING;
 use crate::engine::plan::hicache::prompt::Prompt;
 use crate::engine::plan::hicache::{Hicache, Served, Tiers, Why};
 use crate::engine::plan::host_pool::{self, Wish};
@@ -128,7 +129,7 @@ fn sizes(args: &Args) -> Result<(Tiers, Option<u64>), Failure> {
         (Some(ratio), ..) => host_pool::ratio_tokens(ratio, device_tokens, args.page_size)?,
         (None, Some(_), Some(wanted)) => {
             let Some(geometry) = wanted.geometry.filter(|geometry| geometry.window_layers == 0) else {
-                return Err(PlanError::Unsupported { what: "sliding layers" }.into());
+                return Err(PlanError::Unsupported { what: SLIDING }.into());
             };
             let wish = question::read(args)?.wanted.wish;
             let pools = host_pool::pools(wish, wanted.page_size, &geometry, &wanted.layout, wanted.cache)?;

@@ -65,6 +65,7 @@ pub fn read(args: &Args) -> Result<Question, Failure> {
 /// As [`read`].
 pub fn sized(args: &Args, wish: Wish) -> Result<Question, Failure> {
     let layout = Layout::new(args.tp_size, args.pp_size, args.dp_size, args.enable_dp_attention, args.nnodes)?;
+    let layout = layout.with_dcp(args.dcp_size)?;
     if args.page_size == 0 || args.conversation_tokens == 0 {
         return Err(Failure::usage("--page-size and --conversation-tokens must be at least 1"));
     }
@@ -73,14 +74,20 @@ pub fn sized(args: &Args, wish: Wish) -> Result<Question, Failure> {
         return Err(Failure::usage("--hicache-ratio counts tokens, and without --model nobody knows their size")
             .next("name the model, or give --hicache-size"));
     }
-    let cache = match args.kv_cache_dtype.as_str() {
-        "auto" | "bf16" | "bfloat16" => CacheType::Half,
-        "fp8_e4m3" | "fp8_e5m2" => CacheType::Fp8,
-        other => {
-            let text = format!("--kv-cache-dtype {other} is none that is sized here");
-            return Err(Failure::usage(text).next("auto, bf16, fp8_e4m3 or fp8_e5m2"));
+    let cache = cache_type(&args.kv_cache_dtype)?;
+    let geometry = geometry(args, model.as_ref(), &layout)?;
+    let cache = match (args.dsa_fp8_layout.as_str(), cache) {
+        ("raw", CacheType::Fp8) if geometry.is_some_and(|geometry| geometry.is_sparse()) => CacheType::Fp8Plain,
+        ("raw", _) => {
+            let what = "--dsa-fp8-layout raw only matters with a model of sparse attention and an fp8 cache";
+            return Err(Failure::usage(what).next("name the model with --model, or leave it out"));
         }
+        (_, cache) => cache,
     };
+    let region = size_text::store(&args.max_mr_size)?;
+    if region < REGION_BYTES_MIN {
+        return Err(Failure::usage("--max-mr-size must be at least 16 MiB: a buffer is cut at multiples of that"));
+    }
     let page = match upstream::size(&args.hugepage_size).ok().and_then(|bytes| u64::try_from(bytes).ok()) {
         Some(page @ (MIB2 | GIB1)) => page,
         _ => {
@@ -102,7 +109,7 @@ pub fn sized(args: &Args, wish: Wish) -> Result<Question, Failure> {
     nic_nodes.dedup();
     let wanted = Deployment {
         layout,
-        geometry: model.as_ref().map(|model| model.geometry),
+        geometry,
         cache,
         page_size: args.page_size,
         wish,
@@ -111,9 +118,55 @@ pub fn sized(args: &Args, wish: Wish) -> Result<Question, Failure> {
         page,
         default_page: hugetlb::default_page_bytes().filter(|bytes| *bytes == GIB1).unwrap_or(MIB2),
         nic_nodes: nic_nodes.len() as u64,
+        region,
         services,
     };
     Ok(Question { wanted, model: model.map(|model| (model.name, model.source)) })
+}
+
+/// The store cuts what is too large for a region at multiples of this.
+const REGION_BYTES_MIN: u64 = 16 << 20;
+
+fn cache_type(text: &str) -> Result<CacheType, Failure> {
+    let refused = |why: &str| {
+        let text = format!("--kv-cache-dtype {text} is not sized: {why}");
+        Err(Failure::usage(text).next("auto, bf16, fp8_e4m3 or fp8_e5m2"))
+    };
+    match text {
+        "auto" | "bf16" | "bfloat16" => Ok(CacheType::Half),
+        "fp8_e4m3" | "fp8_e5m2" => Ok(CacheType::Fp8),
+        "mxfp8" => refused("its rows hold scales beside the payload, in a host pool of their own kind"),
+        fp4 if fp4.starts_with("fp4") || fp4.starts_with("nvfp4") => {
+            refused("SGLang's host pool refuses an FP4 cache, whose scales lie apart from it, but for MiniMax-M3's")
+        }
+        _ => refused("it is none that SGLang's host pool is known for"),
+    }
+}
+
+/// The model's cache, with what the command line adds to it.
+fn geometry(args: &Args, model: Option<&Model>, layout: &Layout) -> Result<Option<Geometry>, Failure> {
+    let draft = args.packed_draft_layers;
+    let Some(Model { geometry, .. }) = model else {
+        if draft > 0 || layout.dcp() > 1 {
+            let what = "--packed-draft-layers and --dcp-size change what a model's token takes";
+            return Err(Failure::usage(what).next("name the model with --model"));
+        }
+        return Ok(None);
+    };
+    if layout.dcp() > 1 {
+        if !geometry.is_latent() {
+            return Err(Failure::usage("--dcp-size above 1 with HiCache is for models of MLA only: SGLang refuses it"));
+        }
+        if geometry.is_sparse() || draft > 0 {
+            let what = "--dcp-size above 1 is not sized with sparse attention or a packed draft";
+            return Err(Failure::usage(what).next("SGLang takes no draft with it but DSPARK's"));
+        }
+    }
+    if draft > 0 && (layout.pp() > 1 || geometry.window_layers > 0) {
+        let what = "--packed-draft-layers is not sized with pipeline stages or sliding layers";
+        return Err(Failure::usage(what).next("which pool the draft is packed into is not known there"));
+    }
+    Ok(Some(geometry.with_draft_layers(draft)?))
 }
 
 /// What gives L2 a size.

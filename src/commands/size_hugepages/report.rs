@@ -180,7 +180,7 @@ impl Report {
             service_hugepages: need.service_pages.count(page),
             host_hugepages: Range { least: need.least.count(page), most: need.most.count(page) },
             host_other_hugepages: need.most.count(host.other.page),
-            available_hugepages: host.pool.available,
+            available_hugepages: host.pool.usable(),
             nodes,
             guard,
             tiers: tiers_of(args, question, &need, stored.as_ref()),
@@ -272,9 +272,10 @@ fn tiers_of(args: &Args, question: &Question, need: &Need, stored: Option<&Store
     };
     // The padding page holds nothing; ranks of a group hold parts, or copies, of the same tokens.
     let pages = (pool.pages - 1).saturating_mul(groups);
-    let l2 = tiers::holding(pages, wanted.page_size, 0, args.conversation_tokens);
+    let page_size = wanted.page_size.saturating_mul(wanted.layout.dcp());
+    let l2 = tiers::holding(pages, page_size, 0, args.conversation_tokens);
     let per_group: u64 = need.ranks.iter().map(|rank| rank.l2.most).fold(0, u64::saturating_add);
     let l2_bytes = per_group.saturating_mul(wanted.layout.attention_tp()).saturating_mul(groups);
-    let l3 = tiers::l3(need.mounted, wanted.page_size, stored, args.conversation_tokens);
+    let l3 = tiers::l3(need.mounted, page_size, stored, args.conversation_tokens);
     vec![tier("L2", l2_bytes, l2), tier("L3", need.mounted, l3)]
 }

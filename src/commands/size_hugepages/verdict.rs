@@ -56,11 +56,17 @@ pub fn verdict(args: &Args, host: &Host, need: &Need, guard: &GuardRow) -> (Verd
             if available < most {
                 reasons.push(format!("{most} huge pages are taken, and {available} can be had"));
             }
+            if let Some(allowed) = host.pool.allowed.filter(|allowed| *allowed < most) {
+                reasons.push(format!(
+                    "{most} huge pages are taken, and the control group of this process allows {allowed} (hugetlb.*.max): beyond that \
+                     a mapping fails, or the process dies of SIGBUS"
+                ));
+            }
             let other = need.most.count(host.other.page);
-            if other > host.other.available.unwrap_or(0) {
+            if other > host.other.usable().unwrap_or(0) {
                 reasons.push(format!(
                     "the arena takes {other} huge pages of the system's default size, and {} can be had",
-                    host.other.available.unwrap_or(0)
+                    host.other.usable().unwrap_or(0)
                 ));
             }
             Verdict::HugepagesShort

@@ -7,7 +7,7 @@ use crate::engine::plan::geometry::CacheType;
 use crate::engine::plan::guard::RESERVE_BYTES;
 use crate::engine::plan::host_pool::Wish;
 use crate::engine::plan::layout::Layout;
-use crate::engine::plan::need::{Deployment as Planned, Services, need};
+use crate::engine::plan::need::{Deployment as Planned, REGION_BYTES, Services, need};
 use crate::engine::plan::{PlanError, models};
 
 /// What a rank takes beside its cache: Python, the libraries, the CUDA context, staging. An estimate on the safe side.
@@ -116,6 +116,7 @@ pub(crate) fn engine(wanted: &Deployment, uses_store: bool) -> Result<Taken, Dep
         page: page.unwrap_or(MIB2),
         default_page: MIB2,
         nic_nodes: nic_nodes(wanted),
+        region: REGION_BYTES,
         services: Services::default(),
     };
     let found = need(&planned).map_err(|error| DeployError::Plan { key: "model", error })?;

@@ -6,6 +6,7 @@
 use serde_json::{Map, Value};
 
 use crate::engine::plan::PlanError;
+use crate::engine::plan::error::{COMPRESSED, LINEAR, MAMBA};
 use crate::engine::plan::geometry::{Attention, DIMENSION_MAX, Geometry, Indexer};
 
 /// The most bytes of a config.json that anybody needs to read.
@@ -65,11 +66,11 @@ fn window_layers(model: &Map<String, Value>, layers: u64) -> Result<u64, PlanErr
 /// Kinds of cache with rules of their own: state per slot, not per token.
 fn refuse_other_state(model: &Map<String, Value>) -> Result<(), PlanError> {
     for (field, what) in [
-        ("linear_num_key_heads", "linear attention"),
-        ("linear_attn_config", "linear attention"),
-        ("mamba_num_heads", "mamba layers"),
-        ("mamba_d_state", "mamba layers"),
-        ("compress_ratios", "compressed attention"),
+        ("linear_num_key_heads", LINEAR),
+        ("linear_attn_config", LINEAR),
+        ("mamba_num_heads", MAMBA),
+        ("mamba_d_state", MAMBA),
+        ("compress_ratios", COMPRESSED),
     ] {
         if model.get(field).is_some_and(|value| !value.is_null()) {
             return Err(PlanError::Unsupported { what });
@@ -139,7 +140,7 @@ mod tests {
         assert!(matches!(read("[]"), Err(PlanError::ConfigSyntax { .. })));
         assert!(matches!(read("{"), Err(PlanError::ConfigSyntax { .. })));
         let linear = r#"{"num_hidden_layers": 48, "linear_num_key_heads": 16}"#;
-        assert_eq!(read(linear), Err(PlanError::Unsupported { what: "linear attention" }));
+        assert_eq!(read(linear), Err(PlanError::Unsupported { what: LINEAR }));
     }
 
     proptest! {

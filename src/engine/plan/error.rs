@@ -68,7 +68,7 @@ pub enum PlanError {
         found: String,
     },
     /// A kind of cache whose host pool has rules that are not known here.
-    #[error("models with {what} keep more than keys and values per token: mcctl cannot size them yet")]
+    #[error("models with {what} are not sized: {}", known(what))]
     Unsupported {
         /// The kind.
         what: &'static str,
@@ -85,6 +85,28 @@ pub enum PlanError {
     #[error("a HiCache ratio must be a positive number")]
     Ratio,
 }
+
+/// What is known of kinds of cache that are not sized.
+fn known(what: &str) -> &'static str {
+    match what {
+        LINEAR | MAMBA => {
+            "they keep a state per slot beside the keys (layers x (the convolution's shapes and the temporal shape, each x its \
+             element)), which shares --hicache-size by what both take on the device, and only the running server knows that"
+        }
+        COMPRESSED => "SGLang refuses --hicache-size for them, and what a token takes depends on the layers' ratios",
+        SLIDING => "their sliding layers keep a window only, and how much of it is held the requests decide",
+        _ => "they keep more than keys and values per token",
+    }
+}
+
+/// Linear attention (Qwen3-Next, Kimi-Linear).
+pub const LINEAR: &str = "linear attention";
+/// Mamba layers.
+pub const MAMBA: &str = "mamba layers";
+/// Compressed attention (DeepSeek-V4).
+pub const COMPRESSED: &str = "compressed attention";
+/// Sliding layers, where tokens are asked for.
+pub const SLIDING: &str = "sliding layers";
 
 /// `u128` to `u64`.
 ///

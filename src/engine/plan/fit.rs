@@ -82,6 +82,7 @@ mod tests {
             page: MIB2,
             default_page: MIB2,
             nic_nodes: 0,
+            region: crate::engine::plan::need::REGION_BYTES,
             services: Services::default(),
         }
     }

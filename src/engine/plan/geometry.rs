@@ -8,8 +8,10 @@ use crate::engine::plan::error::narrow;
 pub enum CacheType {
     /// bf16 or fp16: 2 bytes. SGLang's `auto` for every model of [`crate::engine::plan::models`].
     Half,
-    /// fp8_e4m3 or fp8_e5m2: 1 byte.
+    /// fp8_e4m3 or fp8_e5m2: 1 byte. With sparse attention, rows with their scales.
     Fp8,
+    /// The same, but with sparse attention plain rows, as the kernels of TRT-LLM, of ROCm and of TileLang on CUDA take them.
+    Fp8Plain,
 }
 
 impl CacheType {
@@ -17,7 +19,7 @@ impl CacheType {
     pub const fn bytes(self) -> u64 {
         match self {
             CacheType::Half => 2,
-            CacheType::Fp8 => 1,
+            CacheType::Fp8 | CacheType::Fp8Plain => 1,
         }
     }
 }
@@ -74,7 +76,7 @@ impl Geometry {
     /// Bytes per token and rank of `layers` layers that keep all tokens.
     ///
     /// Source: `sglang/srt/mem_cache/pool_host/mha.py`, `mla.py`, `dsa.py`; for sparse attention in fp8 the scaled layout
-    /// (`kv_lora_rank` bytes, a 4-byte scale per 128 of them, the rope part in 2 bytes each).
+    /// (`kv_lora_rank` bytes, a 4-byte scale per 128 of them, the rope part in 2 bytes each), or plain rows of a byte per element.
     ///
     /// # Errors
     /// The product is absurd.
@@ -108,6 +110,21 @@ impl Geometry {
             }
             _ => Ok(0),
         }
+    }
+
+    /// With the layers of a draft (multi-token prediction) packed into the same pools: SGLang counts them as layers of the target,
+    /// whose shape and type they must have (`mem_cache/pool_host/mha.py`, `mla.py`, `dsa.py`, `layer_num`).
+    ///
+    /// # Errors
+    /// The count is absurd.
+    pub fn with_draft_layers(self, draft: u64) -> Result<Geometry, PlanError> {
+        let layers = self.layers.checked_add(draft).filter(|layers| *layers <= DIMENSION_MAX);
+        Ok(Geometry { layers: layers.ok_or(PlanError::TooLarge { what: "the draft" })?, ..self })
+    }
+
+    /// Is it sparse attention?
+    pub fn is_sparse(&self) -> bool {
+        matches!(self.attention, Attention::Latent { indexer: Some(_), .. })
     }
 
     /// Is the cache the same on every TP rank?
@@ -144,7 +161,18 @@ mod tests {
         let sparse = latent(61, Some(Indexer { head_dim: 128 }));
         assert_eq!(sparse.token_bytes(61, 8, CacheType::Half), Ok(70_272));
         assert_eq!(sparse.token_bytes(61, 1, CacheType::Fp8), Ok(40_016));
+        assert_eq!(sparse.token_bytes(61, 1, CacheType::Fp8Plain), Ok(61 * 576));
+        assert_eq!(plain.token_bytes(61, 1, CacheType::Fp8Plain), plain.token_bytes(61, 1, CacheType::Fp8));
         assert_eq!(sparse.indexer_token_bytes(61), Ok(8_052));
+    }
+
+    #[test]
+    fn a_packed_draft_is_more_layers() {
+        let plain = latent(61, None).with_draft_layers(1).unwrap();
+        assert_eq!(plain.token_bytes(plain.layers, 8, CacheType::Half), Ok(70_272 + 1_152));
+        let sparse = latent(61, Some(Indexer { head_dim: 128 })).with_draft_layers(1).unwrap();
+        assert_eq!(sparse.indexer_token_bytes(sparse.layers), Ok(8_052 + 132));
+        assert!(plain.with_draft_layers(u64::MAX).is_err());
     }
 
     proptest! {

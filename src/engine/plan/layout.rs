@@ -10,6 +10,7 @@ pub struct Layout {
     dp: u64,
     dp_attention: bool,
     nnodes: u64,
+    dcp: u64,
 }
 
 /// No deployment has more ranks.
@@ -43,7 +44,30 @@ impl Layout {
         if dp > 1 && !dp_attention && nnodes > 1 {
             return Err(PlanError::DataParallelHosts { dp, nnodes });
         }
-        Ok(Layout { tp, pp, dp, dp_attention, nnodes })
+        Ok(Layout { tp, pp, dp, dp_attention, nnodes, dcp: 1 })
+    }
+
+    /// The same with decode context parallelism: each of `dcp` ranks keeps every `dcp`-th row of a latent cache, and a page is as
+    /// many times wider.
+    ///
+    /// Source: `sglang/srt/arg_groups/attention_hook.py` (`tp_size` divisible by `dcp_size`), `mem_cache/pool_host/base.py`
+    /// (`page_size // dcp_size` rows of a page in each rank's pool).
+    ///
+    /// # Errors
+    /// SGLang refuses it, or it is absurd.
+    pub fn with_dcp(self, dcp: u64) -> Result<Layout, PlanError> {
+        match dcp {
+            0 => Err(PlanError::Zero { what: "dcp" }),
+            n if !self.attention_tp().is_multiple_of(n) => {
+                Err(PlanError::NotDivisible { what: "tp", value: self.attention_tp(), by: "dcp", divisor: n })
+            }
+            _ => Ok(Layout { dcp, ..self }),
+        }
+    }
+
+    /// Ranks that share the rows of a latent cache: 1 without decode context parallelism.
+    pub fn dcp(&self) -> u64 {
+        self.dcp
     }
 
     /// Ranks that share one copy of the heads: tp, within a group of DP attention.
@@ -119,6 +143,10 @@ mod tests {
         assert!(matches!(Layout::new(4, 1, 3, true, 1), Err(PlanError::NotDivisible { .. })));
         assert!(matches!(Layout::new(4, 1, 2, false, 2), Err(PlanError::DataParallelHosts { .. })));
         assert_eq!(Layout::new(0, 1, 1, false, 1), Err(PlanError::Zero { what: "tp" }));
+        let eight = Layout::new(8, 1, 1, false, 1).unwrap();
+        assert_eq!((eight.dcp(), eight.with_dcp(4).unwrap().dcp()), (1, 4));
+        assert!(matches!(eight.with_dcp(3), Err(PlanError::NotDivisible { .. })));
+        assert_eq!(eight.with_dcp(0), Err(PlanError::Zero { what: "dcp" }));
         assert_eq!(Layout::new(1 << 40, 1, 1, false, 1), Err(PlanError::TooLarge { what: "tp" }));
     }
 

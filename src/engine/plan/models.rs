@@ -1,6 +1,7 @@
 //! Models that are known by name, so that no config.json is needed. Each row says where its figures were seen.
 
 use crate::engine::plan::PlanError;
+use crate::engine::plan::error::{COMPRESSED, LINEAR};
 use crate::engine::plan::geometry::{Attention, Geometry, Indexer};
 
 /// A model.
@@ -64,15 +65,21 @@ pub const MODELS: &[Model] = &[
     latent(&["GLM-4.7-Flash"], 47, None, CALCULATOR),
 ];
 
+/// Families whose cache is not sized, by the beginning of their names, and why.
+const NOT_SIZED: &[(&str, &str)] = &[("qwen3-next", LINEAR), ("kimi-linear", LINEAR), ("deepseek-v4", COMPRESSED)];
+
 /// Names that an error lists.
 const NEAREST: usize = 3;
 
 /// The model that `name` names: case, the owner before a `/`, `_` for `-`, and a tail such as `-Instruct` do not matter.
 ///
 /// # Errors
-/// None is known; with the nearest names.
+/// None is known, with the nearest names; or its cache is not sized.
 pub fn by_name(name: &str) -> Result<&'static Model, PlanError> {
     let wanted = plain(name);
+    if let Some((_, what)) = NOT_SIZED.iter().find(|(family, _)| wanted.starts_with(family)) {
+        return Err(PlanError::Unsupported { what });
+    }
     let found = MODELS.iter().find(|model| model.names.iter().any(|known| plain(known) == wanted));
     found.ok_or_else(|| {
         let mut names: Vec<&'static str> = MODELS.iter().flat_map(|model| model.names).copied().collect();
@@ -139,6 +146,7 @@ mod tests {
         assert_eq!(by_name("deepseek_r1").unwrap().names[0], "DeepSeek-V3");
         let Err(PlanError::UnknownModel { nearest, .. }) = by_name("Qwen3-32") else { panic!("not known") };
         assert_eq!(nearest[0], "Qwen3-32B");
+        assert_eq!(by_name("Qwen/Qwen3-Next-80B-A3B-Instruct"), Err(PlanError::Unsupported { what: LINEAR }));
     }
 
     #[test]

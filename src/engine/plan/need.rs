@@ -20,6 +20,11 @@ pub struct Services {
     pub local_buffer: u64,
 }
 
+/// `MC_MAX_MR_SIZE` where it is not set, 1 TiB; a device may take less.
+///
+/// Source: `mooncake/mooncake-transfer-engine/include/config.h`, `max_mr_size`.
+pub const REGION_BYTES: u64 = 1 << 40;
+
 /// What is to be started.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Deployment {
@@ -43,6 +48,8 @@ pub struct Deployment {
     pub default_page: u64,
     /// NUMA nodes with NICs, for RDMA; 0 otherwise.
     pub nic_nodes: u64,
+    /// The most bytes of a memory region (`MC_MAX_MR_SIZE`): larger buffers are registered in parts.
+    pub region: u64,
     /// Store services beside the ranks.
     pub services: Services,
 }
@@ -109,7 +116,7 @@ pub fn need(wanted: &Deployment) -> Result<Need, PlanError> {
     let ranks = l2(wanted)?
         .into_iter()
         .zip(0..)
-        .map(|(size, stage)| rank(stage, size, own, wanted.page))
+        .map(|(size, stage)| rank(stage, size, own, wanted))
         .collect::<Result<Vec<Rank>, PlanError>>()?;
     let services = wanted.services;
     let service = of(services.segment, services.local_buffer, 0, wanted.nic_nodes)?;
@@ -164,7 +171,11 @@ impl Need {
     }
 }
 
-fn rank(stage: u64, l2: L2, client: Client, page: u64) -> Result<Rank, PlanError> {
+fn rank(stage: u64, l2: L2, client: Client, wanted: &Deployment) -> Result<Rank, PlanError> {
+    let page = wanted.page;
+    let parts = |bytes: u64| bytes.div_ceil(wanted.region.max(1));
+    // Without a model side pools may be none; a buffer is a region all the same.
+    let side = (l2.buffers - 1).max(if l2.buffers > 1 { parts(l2.side.most) } else { 0 });
     let sum = |a: u64, b: u64| a.checked_add(b).ok_or(PlanError::TooLarge { what: "a rank" });
     let both = Bounds { least: sum(l2.buffer.least, l2.side.least)?, most: sum(l2.buffer.most, l2.side.most)? };
     let (buffer_pages, side_pages) = (l2.buffer.map(|b| b.div_ceil(page)), l2.side.map(|b| b.div_ceil(page)));
@@ -178,7 +189,7 @@ fn rank(stage: u64, l2: L2, client: Client, page: u64) -> Result<Rank, PlanError
         l2_pages: Bounds { least: buffer_pages.least + side_pages.least, most: buffer_pages.most + side_pages.most },
         client,
         pinned: Bounds { least: sum(both.least, beside)?, most: sum(both.most, beside)? },
-        regions: l2.buffers + 1 + u64::from(client.mounted > 0),
+        regions: parts(l2.buffer.most) + side + parts(LOCAL_BUFFER_BYTES) + parts(client.mounted),
     })
 }
 
@@ -201,6 +212,7 @@ mod tests {
             page: MIB2,
             default_page: MIB2,
             nic_nodes: 0,
+            region: REGION_BYTES,
             services: Services::default(),
         }
     }
@@ -213,6 +225,16 @@ mod tests {
         assert_eq!(four.least, four.most);
         let arena = need(&wanted(Some("Qwen3-32B"), 4, 64, 8 << 30, 56 << 30)).unwrap();
         assert_eq!(arena.most.mib2, 236_760);
+    }
+
+    #[test]
+    fn a_buffer_above_the_largest_region_is_registered_in_parts() {
+        let base = wanted(Some("Qwen3-32B"), 4, 64, 8 << 30, 0);
+        let regions = |region| need(&Deployment { region, ..base }).unwrap().ranks[0].regions;
+        // L2, the buffer and the segment of 2 GiB.
+        assert_eq!((regions(REGION_BYTES), regions(1 << 30)), (3, 60 + 1 + 2));
+        let sparse = Deployment { region: 1 << 30, ..wanted(Some("DeepSeek-V3.2"), 4, 64, 0, 0) };
+        assert_eq!(need(&sparse).unwrap().ranks[0].regions, 60 + 7 + 1);
     }
 
     #[test]

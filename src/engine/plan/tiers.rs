@@ -1,7 +1,7 @@
 //! What a tier holds: tokens, pages, keys, conversations.
 //!
 //! Keys per page: `sglang/srt/mem_cache/storage/mooncake_store/mooncake_store.py`: two (`_k`, `_v`) per rank of a group with heads; one
-//! per pipeline stage with a latent cache, and one more with an indexer.
+//! per pipeline stage with a latent cache, as often as its rows are shared out (DCP), and one more with an indexer.
 
 use crate::engine::plan::PlanError;
 use crate::engine::plan::error::narrow;
@@ -35,7 +35,7 @@ pub struct Holding {
     pub conversations: u64,
 }
 
-/// What a page is in L3 for this model and layout.
+/// What a page is in L3 for this model and layout; `page_size` is that of the command line, which DCP widens.
 ///
 /// # Errors
 /// Figures are absurd.
@@ -54,7 +54,8 @@ pub fn stored_page(
         let index = geometry.indexer_token_bytes(layers)?;
         if geometry.is_latent() {
             token_bytes += u128::from(own) + u128::from(index);
-            keys += 1 + u64::from(index > 0);
+            // A shard of the rows each, with decode context parallelism; every shard of a page is as large as a page without.
+            keys += (1 + u64::from(index > 0)) * layout.dcp();
             object = object.max(own);
         } else {
             token_bytes += u128::from(own) * u128::from(layout.attention_tp());
@@ -125,6 +126,14 @@ mod tests {
         assert_eq!(page("DeepSeek-V3.2", 8, 2, 64).keys, 4);
         // Beyond as many ranks as heads they are stored several times.
         assert_eq!(page("Qwen3-235B", 8, 1, 1).token_bytes, 2 * page("Qwen3-235B", 4, 1, 1).token_bytes);
+    }
+
+    #[test]
+    fn rows_that_are_shared_out_are_more_keys_of_the_same_bytes() {
+        let layout = Layout::new(8, 1, 1, false, 1).unwrap().with_dcp(4).unwrap();
+        let geometry = models::by_name("DeepSeek-V3").unwrap().geometry;
+        let page = stored_page(64, &geometry, &layout, CacheType::Half).unwrap();
+        assert_eq!(page, StoredPage { token_bytes: 70_272, keys: 4, object_bytes: 4_497_408 });
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! What the control groups of this process leave of the host's memory.
 //!
-//! Source of the rule: `sglang/srt/mem_cache/host_memory.py` of SGLang 0.5.23, for the second version of control groups: the least, over
+//! Source of the rule: `sglang/srt/mem_cache/host_memory.py` of SGLang 0.5.23, for both versions of control groups: the least, over
 //! all groups from the process's own to the outermost, of the limit less what is used without file pages, which can be dropped.
+//! Huge pages are counted apart (`hugetlb.<size>`), and not in memory.
 
 use std::fs;
 use std::path::Path;
@@ -15,17 +16,73 @@ fn parse_own(text: &str) -> Option<String> {
     text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned)
 }
 
+/// The path of this process's group under `controller` of the first version; `None` where that is of the second, or not there.
+fn own_group_of(text: &str, controller: &str) -> Option<String> {
+    text.lines().find_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        controllers.split(',').any(|name| name == controller).then(|| path.to_owned())
+    })
+}
+
+/// Bytes of ordinary memory that the groups of this process still allow, of whichever version they are; `None` without a limit.
+/// `root` is `/sys/fs/cgroup` but in tests.
+pub fn memory_left(root: &Path) -> Option<u64> {
+    let text = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let second = parse_own(&text).and_then(|own| headroom(root, &own));
+    let first = own_group_of(&text, "memory").and_then(|own| headroom_v1(&root.join("memory"), &own));
+    [first, second].into_iter().flatten().min()
+}
+
+/// Bytes in huge pages of `kib` KiB that the groups of this process still allow; `None` without a limit. More than that in use is
+/// SIGBUS, more than that mapped ENOMEM. `root` is `/sys/fs/cgroup` but in tests.
+pub fn huge_pages_left(root: &Path, kib: u64) -> Option<u64> {
+    let text = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let second = parse_own(&text).and_then(|own| hugetlb_left(root, &own, kib, ["max", "current"]));
+    let first = own_group_of(&text, "hugetlb")
+        .and_then(|own| hugetlb_left(&root.join("hugetlb"), &own, kib, ["limit_in_bytes", "usage_in_bytes"]));
+    [first, second].into_iter().flatten().min()
+}
+
 /// Bytes that the group `own` under `root` (`/sys/fs/cgroup` but in tests), and those around it, still allow; `None` without a limit.
 pub fn headroom(root: &Path, own: &str) -> Option<u64> {
+    least(root, own, |folder| {
+        // "max" is no number, and no limit.
+        let limit = ["memory.max", "memory.high"].into_iter().filter_map(|name| number(folder, name)).min()?;
+        Some(left(folder, limit, "memory.current", ["active_file", "inactive_file"]))
+    })
+}
+
+/// The same with the first version of control groups, whose counters of a group leave out the groups in it but for those that
+/// begin with `total_`.
+fn headroom_v1(root: &Path, own: &str) -> Option<u64> {
+    least(root, own, |folder| {
+        let limit = number(folder, "memory.limit_in_bytes").filter(|limit| *limit < UNLIMITED_V1)?;
+        Some(left(folder, limit, "memory.usage_in_bytes", ["total_active_file", "total_inactive_file"]))
+    })
+}
+
+/// The first version says that there is no limit by the largest number of whole pages, which depends on their size.
+const UNLIMITED_V1: u64 = 1 << 62;
+
+fn hugetlb_left(root: &Path, own: &str, kib: u64, [limit, used]: [&str; 2]) -> Option<u64> {
+    let size = if kib >= 1 << 20 { format!("{}GB", kib >> 20) } else { format!("{}MB", kib >> 10) };
+    least(root, own, |folder| {
+        let room = |kind: &str| {
+            let limit =
+                number(folder, &format!("hugetlb.{size}{kind}.{limit}")).filter(|limit| *limit < UNLIMITED_V1)?;
+            Some(limit.saturating_sub(number(folder, &format!("hugetlb.{size}{kind}.{used}")).unwrap_or(0)))
+        };
+        [room(""), room(".rsvd")].into_iter().flatten().min()
+    })
+}
+
+/// The least that `room` says of the group `own` and those around it up to `root`.
+fn least(root: &Path, own: &str, room: impl Fn(&Path) -> Option<u64>) -> Option<u64> {
     let mut folder = root.join(own.trim_start_matches('/'));
     let mut least: Option<u64> = None;
     while folder.starts_with(root) {
-        let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
-        // "max" is no number, and no limit.
-        let limits = ["memory.max", "memory.high"].map(|name| read(name).trim().parse::<u64>().ok());
-        if let Some(limit) = limits.into_iter().flatten().min() {
-            let used: u64 = read("memory.current").trim().parse().unwrap_or(0);
-            let left = limit.saturating_sub(used.saturating_sub(file_pages(&read("memory.stat"))));
+        if let Some(left) = room(&folder) {
             least = Some(least.map_or(left, |least| least.min(left)));
         }
         if !folder.pop() {
@@ -35,14 +92,24 @@ pub fn headroom(root: &Path, own: &str) -> Option<u64> {
     least
 }
 
+fn left(folder: &Path, limit: u64, used: &str, file: [&str; 2]) -> u64 {
+    let used = number(folder, used).unwrap_or(0);
+    let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
+    limit.saturating_sub(used.saturating_sub(file_pages(&stat, file)))
+}
+
+fn number(folder: &Path, name: &str) -> Option<u64> {
+    fs::read_to_string(folder.join(name)).ok()?.trim().parse().ok()
+}
+
 /// Bytes of file pages on the lists of least recent use.
-fn file_pages(stat: &str) -> u64 {
+fn file_pages(stat: &str, names: [&str; 2]) -> u64 {
     let field = |name: &str| {
         stat.lines()
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse::<u64>().ok())
             .unwrap_or(0)
     };
-    field("active_file").saturating_add(field("inactive_file"))
+    names.into_iter().map(field).fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]
@@ -71,5 +138,45 @@ mod tests {
     fn the_own_group_is_that_of_the_second_version() {
         assert_eq!(parse_own("1:name=x:/y\n0::/a/b\n"), Some("/a/b".to_owned()));
         assert_eq!(parse_own("9:memory:/y\n"), None);
+        let both = "8:cpu,cpuacct:/a\n4:memory:/pod/box\n0::/\n";
+        assert_eq!(own_group_of(both, "memory"), Some("/pod/box".to_owned()));
+        assert_eq!((own_group_of(both, "hugetlb"), own_group_of("strange\n", "memory")), (None, None));
+    }
+
+    #[test]
+    fn the_first_version_counts_the_groups_within_and_says_no_limit_by_a_number() {
+        let root = tempfile::tempdir().unwrap();
+        let inner = root.path().join("pod");
+        fs::create_dir_all(&inner).unwrap();
+        let write = |folder: &Path, name: &str, text: &str| fs::write(folder.join(name), text).unwrap();
+        write(root.path(), "memory.limit_in_bytes", "9223372036854771712\n");
+        assert_eq!(headroom_v1(root.path(), "/pod"), None);
+        write(&inner, "memory.limit_in_bytes", "5000\n");
+        write(&inner, "memory.usage_in_bytes", "3000\n");
+        write(&inner, "memory.stat", "active_file 1\ntotal_active_file 400\ntotal_inactive_file 100\n");
+        assert_eq!(headroom_v1(root.path(), "/pod"), Some(2_500));
+        // A group that is named otherwise in here: the outermost that can be seen counts.
+        assert_eq!(headroom_v1(&inner, "/pod/box"), Some(2_500));
+    }
+
+    #[test]
+    fn huge_pages_have_limits_of_their_own_per_size_for_use_and_for_promises() {
+        let root = tempfile::tempdir().unwrap();
+        let inner = root.path().join("pod");
+        fs::create_dir_all(&inner).unwrap();
+        let write = |name: &str, text: &str| fs::write(inner.join(name), text).unwrap();
+        let left = |kib| hugetlb_left(root.path(), "/pod", kib, ["max", "current"]);
+        write("hugetlb.2MB.max", "max\n");
+        write("hugetlb.2MB.rsvd.max", "max\n");
+        assert_eq!(left(2048), None);
+        write("hugetlb.2MB.max", "10485760\n");
+        write("hugetlb.2MB.current", "2097152\n");
+        assert_eq!((left(2048), left(1 << 20)), (Some(8 << 20), None));
+        write("hugetlb.2MB.rsvd.max", "6291456\n");
+        write("hugetlb.1GB.max", "0\n");
+        assert_eq!((left(2048), left(1 << 20)), (Some(6 << 20), Some(0)));
+        write("hugetlb.2MB.limit_in_bytes", "4194304\n");
+        let first = hugetlb_left(root.path(), "/pod", 2048, ["limit_in_bytes", "usage_in_bytes"]);
+        assert_eq!(first, Some(4 << 20));
     }
 }

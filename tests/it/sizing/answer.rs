@@ -120,6 +120,41 @@ fn a_config_json_is_read_from_a_file_or_its_folder() {
 }
 
 #[test]
+fn a_packed_draft_is_more_layers_and_raw_rows_of_sparse_attention_have_no_scales() {
+    let line = |more: &str| document(&format!("--hicache-size 30 --page-size 64 --available-hugetlb 512gb {more}"), 0);
+    let draft = line("--model DeepSeek-V3 --packed-draft-layers 1");
+    assert_eq!(draft["ranks"][0]["token_bytes"], 70_272 + 1_152);
+    let sparse = "--model DeepSeek-V3.2 --kv-cache-dtype fp8_e4m3";
+    assert_eq!(line(sparse)["ranks"][0]["token_bytes"], 40_016);
+    let raw = line(&format!("{sparse} --dsa-fp8-layout raw"));
+    assert_eq!(
+        (&raw["ranks"][0]["token_bytes"], &raw["ranks"][0]["index_token_bytes"]),
+        (&35_136.into(), &8_052.into())
+    );
+}
+
+#[test]
+fn ranks_that_share_rows_hold_more_tokens_in_the_same_bytes() {
+    let base = "--hicache-size 30 --page-size 64 --tp-size 8 --model DeepSeek-V3 --available-hugetlb 1tb";
+    let (one, four) = (document(base, 0), document(&format!("{base} --dcp-size 4"), 0));
+    assert_eq!(one["ranks"][0]["l2_bytes"], four["ranks"][0]["l2_bytes"]);
+    let l2 = |found: &serde_json::Value| found["tiers"][0]["tokens"].as_u64().unwrap();
+    assert_eq!(l2(&four), 4 * l2(&one));
+    let l3 = |found: &serde_json::Value| found["tiers"][1]["keys"].as_u64().unwrap();
+    // As many keys of the same size, but for the page that no longer fits whole.
+    assert!(l3(&one) - l3(&four) < 4 && l3(&four) % 4 == 0, "{} {}", l3(&one), l3(&four));
+}
+
+#[test]
+fn regions_are_counted_by_the_largest_that_a_device_takes() {
+    let regions = |more: &str| {
+        let found = document(&format!("{EXAMPLE} --available-hugetlb 512gb {more}"), 0);
+        found["ranks"][0]["memory_regions_per_nic"].as_u64().unwrap()
+    };
+    assert_eq!((regions(""), regions("--max-mr-size 1gb")), (3, 63));
+}
+
+#[test]
 fn what_is_wrong_is_one_line_and_exit_2() {
     for (line, part) in [
         ("--hicache-size 64gb", "a whole number of decimal GB"),
@@ -141,7 +176,25 @@ fn what_is_wrong_is_one_line_and_exit_2() {
         ("--hicache-size 1 --model Qwen4-32B", "nearest: Qwen3-32B"),
         ("--hicache-size 1 --model ./nothing.json", "cannot be read"),
         ("--hicache-size 1 --model Qwen3-8B --pp-size 64", "more than the 36 layers"),
-        ("--hicache-size 1 --kv-cache-dtype fp4", "none that is sized here"),
+        ("--hicache-size 1 --kv-cache-dtype fp4_mx_block16", "refuses an FP4 cache"),
+        ("--hicache-size 1 --kv-cache-dtype nvfp4", "refuses an FP4 cache"),
+        ("--hicache-size 1 --kv-cache-dtype mxfp8", "scales beside the payload"),
+        ("--hicache-size 1 --kv-cache-dtype int3", "none that SGLang's host pool is known for"),
+        ("--hicache-size 1 --model Qwen3-Next-80B-A3B-Instruct", "a state per slot beside the keys"),
+        ("--hicache-size 1 --model moonshotai/Kimi-Linear-48B", "linear attention"),
+        ("--hicache-size 1 --model DeepSeek-V4", "SGLang refuses --hicache-size for them"),
+        ("--hicache-size 1 --model DeepSeek-V3 --dcp-size 0", "dcp must be at least 1"),
+        ("--hicache-size 1 --model DeepSeek-V3 --tp-size 8 --dcp-size 3", "cannot be divided by dcp 3"),
+        ("--hicache-size 1 --model Qwen3-8B --tp-size 8 --dcp-size 2", "for models of MLA only"),
+        ("--hicache-size 1 --tp-size 8 --dcp-size 2", "change what a model's token takes"),
+        ("--hicache-size 1 --model DeepSeek-V3.2 --tp-size 8 --dcp-size 2", "not sized with sparse attention"),
+        ("--hicache-size 1 --packed-draft-layers 1", "change what a model's token takes"),
+        ("--hicache-size 1 --model Qwen3-8B --pp-size 2 --packed-draft-layers 1", "not sized with pipeline stages"),
+        ("--hicache-size 1 --model Qwen3-8B --packed-draft-layers 18446744073709551615", "absurdly large"),
+        ("--hicache-size 1 --model DeepSeek-V3.2 --dsa-fp8-layout raw", "an fp8 cache"),
+        ("--hicache-size 1 --model Qwen3-8B --kv-cache-dtype fp8_e5m2 --dsa-fp8-layout raw", "sparse attention"),
+        ("--hicache-size 1 --max-mr-size 1mb", "at least 16 MiB"),
+        ("--hicache-size 1 --max-mr-size lots", "a number with b, kb"),
         ("--hicache-size 1 --nic-numa-nodes 0,1", "only matters with --protocol rdma"),
         ("--hicache-ratio 2", "--device-pool-tokens"),
         ("--hicache-size 2 --device-pool-tokens 5", "only matters with --hicache-ratio"),

@@ -113,6 +113,25 @@ fn whoever_is_not_root_is_told_what_is_lacking() {
 }
 
 #[test]
+fn a_control_group_that_allows_fewer_pages_says_no_where_the_pool_is_large_enough() {
+    let host = host(&[1_000]);
+    assert_eq!(run(host.path(), &[]).code, 0);
+    // Both versions: which of them this process is in, the host decides. One without either has no limit to show.
+    let groups = host.path().join("sys/fs/cgroup");
+    fs::create_dir_all(groups.join("hugetlb")).unwrap();
+    fs::write(groups.join("hugetlb.2MB.max"), format!("{}\n", (NEEDED - 1) << 21)).unwrap();
+    fs::write(groups.join("hugetlb/hugetlb.2MB.limit_in_bytes"), format!("{}\n", (NEEDED - 1) << 21)).unwrap();
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    if !own.lines().any(|line| line.starts_with("0::") || line.contains("hugetlb")) {
+        let _ = writeln!(std::io::stderr(), "NOT TESTED: this process is in no control group ({own:?})");
+        return;
+    }
+    let refused = run(host.path(), &[]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stdout.contains("the control group of this process allows 516 (hugetlb.*.max)"), "{refused:?}");
+}
+
+#[test]
 fn pages_that_are_bound_to_a_nodes_nics_must_be_on_that_node() {
     let enough = host(&[1_000, 10]);
     let args = ["--protocol", "rdma", "--nic-numa-nodes", "0,1"];
