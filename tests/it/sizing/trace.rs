@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use crate::cli::{finish, mcctl};
 
@@ -35,15 +34,13 @@ fn conversations(count: u64, turns: u64) -> String {
 fn a_hundred_thousand_requests_take_under_ten_seconds_and_one_gib() {
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), &conversations(10_000, 10));
-    let started = Instant::now();
+    // Ten seconds of its own, whatever else the machine does.
     let shell = format!(
-        "ulimit -v 1048576; exec '{}' size-hugepages --trace '{file}' --model Qwen3-32B --json",
+        "ulimit -v 1048576; ulimit -t 10; exec '{}' size-hugepages --trace '{file}' --model Qwen3-32B --json",
         env!("CARGO_BIN_EXE_mcctl")
     );
     let run = finish(std::process::Command::new("sh").args(["-c", &shell]).output().unwrap());
-    let took = started.elapsed();
     let found: serde_json::Value = serde_json::from_str(run.succeeds()).unwrap();
-    assert!(took < Duration::from_secs(10), "{took:?}");
     assert_eq!(found["requests"], 100_000);
     // Of the 1 + 10000 x 19 different blocks the first is missed once each; all others come back.
     let (asked, distinct) = (10_000 * (2..=20).step_by(2).sum::<u64>(), 1 + 10_000 * 19);
