@@ -186,6 +186,47 @@ fn the_list_of_rules_needs_no_file() {
     assert_eq!(document["rules"].as_array().map(Vec::len), Some(CHECKS.len()));
 }
 
+/// What `mcctl render` writes of an example: names and texts.
+fn rendered(format: &str, example: &Path) -> Vec<(String, String)> {
+    let run = mcctl(&["render", format, example.to_str().unwrap(), "--json"]);
+    let document: Value = serde_json::from_str(run.succeeds()).expect("JSON");
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    document["files"].as_array().unwrap().iter().map(|file| (text(&file["name"]), text(&file["text"]))).collect()
+}
+
+/// Names of files that lint does not read: they set up the host.
+fn sets_up_the_host(name: &str) -> bool {
+    name.ends_with(".conf") || name.ends_with(".target") || name.ends_with(".md") || name.ends_with(".slice")
+}
+
+#[test]
+fn what_render_writes_gives_nothing_above_info() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/deploy");
+    let mut examples: Vec<PathBuf> = fs::read_dir(examples).unwrap().map(|entry| entry.unwrap().path()).collect();
+    examples.retain(|path| path.extension().is_some_and(|e| e == "toml" || e == "yaml"));
+    examples.sort();
+    assert!(examples.len() >= 5);
+    let (mut wrong, mut processes) = (Vec::new(), 0);
+    for example in &examples {
+        for (format, _) in mcctl::engine::deploy::render::Kind::ALL {
+            let texts = rendered(format, example);
+            let texts: Vec<(String, String)> = texts.into_iter().filter(|(name, _)| !sets_up_the_host(name)).collect();
+            let sources: Vec<Source<'_>> =
+                texts.iter().map(|(name, text)| Source { name, bytes: text.as_bytes(), kind: None }).collect();
+            let called = format!("{format} of {}", example.display());
+            let scene = read(&sources).unwrap_or_else(|(name, error)| panic!("{called}: {name}: {error}"));
+            processes += scene.processes.iter().filter(|process| process.role.is_client()).count();
+            let found: Vec<Finding> = check_scene(&scene).into_iter().filter(|f| f.severity > Severity::Info).collect();
+            for finding in found {
+                let [finding_text, evidence, next] = [&finding.finding, &finding.evidence, &finding.remedy];
+                wrong.push(format!("{called}: {}\n    {finding_text}\n    {evidence}\n    {next}", shown(&finding)));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(processes > 30, "the processes were not understood: {processes}");
+}
+
 /// Some fixture's text.
 fn any_fixture() -> impl Strategy<Value = (String, String)> {
     let all: Vec<(String, String)> =

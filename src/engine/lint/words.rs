@@ -96,7 +96,10 @@ impl Reader {
                 }
                 _ => {
                     let word = self.word();
-                    self.current.push(word);
+                    // A comment between backquotes is how one is put between the lines of a command: it leaves no word.
+                    if !word.text.starts_with("$#") || word.text.len() == 2 {
+                        self.current.push(word);
+                    }
                 }
             }
         }

@@ -67,12 +67,10 @@ pub fn start(base: &Process, words: &[Said], depth: usize, out: &mut Vec<Process
         "sh" | "bash" | "dash" | "ash" | "zsh" => {
             let at =
                 rest.iter().position(|w| w.text.starts_with('-') && !w.text.starts_with("--") && w.text.ends_with('c'));
-            let Some((text, own)) = at.and_then(|at| rest[at + 1..].split_first()) else { return };
-            script::run(&process, &text.text, &text.place, depth + 1, out);
-            // The words behind the script's name are what it becomes in the end.
-            if text.text.trim_end().ends_with("exec \"$@\"") && own.len() > 1 {
-                start(&process, &own[1..], depth + 1, out);
-            }
+            let Some(text) = at.and_then(|at| rest.get(at + 1)) else { return };
+            // What stands behind the text is `$0`, `$1` and so on, for `exec "$@"` at its end.
+            let behind = at.and_then(|at| rest.get(at + 3..)).unwrap_or_default();
+            script::run(&process, &text.text, &text.place, behind, depth + 1, out);
         }
         "docker" | "podman" | "nerdctl" => {
             if let Some(at) = rest.iter().position(|w| w.text == "run") {
@@ -199,6 +197,9 @@ pub fn guess(image: Option<&str>, words: &[Said]) -> Option<(Role, Make, Vec<Sai
         && let Some((role, make, args)) = mcctl(words)
     {
         return Some((role, make, args.to_vec()));
+    }
+    if words.first().is_none_or(|word| !word.text.starts_with('-')) {
+        return None;
     }
     let given = |names: &[&str]| {
         let spelled = |text: &str| text.trim_start_matches('-').split('=').next().unwrap_or_default().replace('-', "_");

@@ -221,7 +221,7 @@ fn detect(source: &Source<'_>, text: &str) -> Result<(Kind, Vec<Node>, bool), Re
     let mut started = Vec::new();
     let place = Place { file: source.name.into(), line: 1 };
     let base = Process::new("command line", Role::Other, place.clone(), Habitat::Shell);
-    script::run(&base, text, &place, 0, &mut started);
+    script::run(&base, text, &place, &[], 0, &mut started);
     let of_use = |process: &Process| process.role != Role::Other || process.env.keys().any(|name| is_ours(name));
     if started.iter().any(of_use) || named_shell {
         Ok((Kind::Shell, Vec::new(), false))
@@ -294,7 +294,7 @@ impl Parsed {
                 base.network = format!("host of {}", self.file);
                 base.env_whole = false;
                 let mut started = Vec::new();
-                script::run(&base, &self.text, &place, 0, &mut started);
+                script::run(&base, &self.text, &place, &[], 0, &mut started);
                 for mut process in started {
                     if process.role == Role::Other {
                         process.role = Role::Environment;
@@ -377,9 +377,8 @@ fn link(scene: &mut Scene, parsed: &[Parsed]) {
     for process in &mut scene.processes {
         let mut whole = !process.env_files.is_empty() && process.habitat != Habitat::Shell;
         for named in process.env_files.clone() {
-            let base = launch::program(&named.text);
-            let found = parsed.iter().position(|p| p.kind == Kind::Env && launch::program(&p.file) == base);
-            let Some(at) = found else {
+            let files = parsed.iter().enumerate().filter(|(_, p)| p.kind == Kind::Env).map(|(at, p)| (at, &*p.file));
+            let Some(at) = nearest_file(&named.text, &process.place.file, files) else {
                 whole = false;
                 continue;
             };
@@ -407,8 +406,11 @@ fn link(scene: &mut Scene, parsed: &[Parsed]) {
     let mut claimed = vec![false; scene.documents.len()];
     for process in &mut scene.processes {
         let Some((kind, path)) = config_path(process) else { continue };
-        let base = launch::program(&path.text);
-        if let Some(at) = scene.documents.iter().position(|d| d.kind == kind && d.base == base) {
+        let files = scene.documents.iter().enumerate().filter(|(_, d)| d.kind == kind);
+        // The name of a file in a ConfigMap is its key.
+        let files =
+            files.map(|(at, d)| (at, if launch::program(&d.file) == d.base { &*d.file } else { d.base.as_str() }));
+        if let Some(at) = nearest_file(&path.text, &process.place.file, files) {
             process.config = Some(at);
             claimed[at] = true;
         }
@@ -439,6 +441,18 @@ fn link(scene: &mut Scene, parsed: &[Parsed]) {
             }
         }
     }
+}
+
+/// The file that is meant by `path`, named in the file `by`: of those with its last part the one that shares most of the rest, and then
+/// the one nearest to `by`.
+fn nearest_file<'f>(path: &str, by: &str, files: impl Iterator<Item = (usize, &'f str)>) -> Option<usize> {
+    let score = |file: &str| {
+        let same_end = path.rsplit('/').zip(file.rsplit('/')).take_while(|(a, b)| a == b).count();
+        let same_start = by.split('/').zip(file.split('/')).take_while(|(a, b)| a == b).count();
+        (same_end, same_start)
+    };
+    let scored = files.map(|(at, file)| (score(file), at)).filter(|((same_end, _), _)| *same_end > 0);
+    scored.max_by_key(|(score, at)| (*score, std::cmp::Reverse(*at))).map(|(_, at)| at)
 }
 
 fn is_on_loopback(text: &str) -> bool {

@@ -34,8 +34,8 @@ impl Shell {
     }
 }
 
-/// Add what `text`, which begins at `place`, starts to `out`; each a copy of `base` with more.
-pub fn run(base: &Process, text: &str, place: &Place, depth: usize, out: &mut Vec<Process>) {
+/// Add what `text`, which begins at `place`, starts to `out`; each a copy of `base` with more. `behind` are the words that `$@` stands for.
+pub fn run(base: &Process, text: &str, place: &Place, behind: &[Said], depth: usize, out: &mut Vec<Process>) {
     if depth > launch::DEPTH_MAX {
         return;
     }
@@ -95,6 +95,10 @@ pub fn run(base: &Process, text: &str, place: &Place, depth: usize, out: &mut Ve
             _ => {
                 let mut process = base.clone();
                 process.env = shell.exported.clone();
+                let words: Vec<Said> = words
+                    .iter()
+                    .flat_map(|word| if word.text == "$@" { behind.to_vec() } else { vec![word.clone()] })
+                    .collect();
                 launch::start(&process, &words, depth, out);
             }
         }
