@@ -7,12 +7,13 @@ mod running;
 mod table;
 
 use std::path::PathBuf;
+use std::pin::pin;
 use std::time::Duration;
 
 use crate::commands::args::show_duration;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
-use crate::commands::runtime;
+use crate::commands::runtime::{self, Signals};
 use crate::commands::store::link::LinkArgs;
 use crate::engine::base::ByteSize;
 use crate::engine::check::{Check, Report, Severity};
@@ -125,7 +126,8 @@ impl Args {
             let is_asked =
                 self.only.iter().any(|name| cluster::CHECKS.iter().any(|c| c.id == name || c.group.word() == name));
             let questions = self.running.questions(&self.link, is_asked, &selection).await?;
-            let reports = look(&tree, &intent, &places, &questions, &selection).await;
+            let looking = look(&tree, &intent, &places, &questions, &selection);
+            let reports = unless_stopped(&questions, looking).await?;
             if self.json {
                 output::json(&document::Document::of(&reports))?;
             } else {
@@ -139,6 +141,27 @@ impl Args {
             Ok(if failed { Exit::No } else { Exit::Done })
         })
     }
+}
+
+/// What `looking` finds, unless a signal comes: then what was put into the cluster is removed before the end. A second signal does
+/// not wait for that.
+async fn unless_stopped(
+    questions: &running::Questions,
+    looking: impl Future<Output = Vec<Report>>,
+) -> Result<Vec<Report>, Failure> {
+    let mut signals = Signals::take()?;
+    let mut looking = pin!(looking);
+    let signal = tokio::select! {
+        reports = &mut looking => return Ok(reports),
+        signal = signals.next() => signal,
+    };
+    questions.stop();
+    output::say(format!("{signal}: what was put into the store is taken out again; once more to leave it there"));
+    tokio::select! {
+        _ = &mut looking => {}
+        _ = signals.next() => {}
+    }
+    Err(Failure::no(format!("{signal}: stopped before all was looked at")))
 }
 
 /// All groups at once.

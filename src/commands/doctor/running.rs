@@ -1,5 +1,7 @@
 //! A running cluster and running SGLang servers: which, from flags and environment.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::commands::admin;
@@ -51,6 +53,15 @@ pub(super) struct Questions {
 
 fn admin_address(text: &str) -> Result<HostPort, String> {
     args::endpoint(text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/'), admin::PORT)
+}
+
+impl Questions {
+    /// Put no further object into the cluster.
+    pub(super) fn stop(&self) {
+        if let Ok(question) = &self.cluster {
+            question.stop.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 impl RunningArgs {
@@ -155,6 +166,7 @@ impl RunningArgs {
             expected: self.expect_capacity,
             probe_bytes: self.probe_bytes.0,
             limit: master.timeout.max(Duration::from_millis(1)),
+            stop: Arc::default(),
         })
     }
 }

@@ -1,6 +1,7 @@
 //! The checks of a cluster.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use mcctl::engine::base::{ByteSize, HostPort};
@@ -57,6 +58,7 @@ fn question(rpc: u16, admins: &[u16], metadata: MetadataUri) -> Question {
         expected: None,
         probe_bytes: MIB,
         limit: LIMIT,
+        stop: Arc::default(),
     }
 }
 
@@ -102,16 +104,19 @@ fn healthy(master: Make, node: Make, how: Metadata) -> Vec<Report> {
 }
 
 #[test]
-fn a_healthy_store_of_ours_is_well_and_looked_at_in_a_moment() {
-    let began = Instant::now();
-    let cluster = Cluster::start(Make::Ours, Make::Ours, Metadata::P2p, 2, 64 * MIB);
-    let question = of_cluster(&cluster);
-    examine(&question);
-    let (began, up) = (Instant::now(), began.elapsed());
-    is_well(&examine(&question));
-    // A tenth of this on an idle machine.
-    assert!(began.elapsed() < Duration::from_secs(2), "{:?}, after a start of {up:?}", began.elapsed());
+fn a_healthy_store_of_ours_is_well() {
     healthy(Make::Ours, Make::Ours, Metadata::P2p);
+}
+
+#[test]
+fn who_is_stopped_puts_no_object_and_says_so() {
+    let cluster = Cluster::start(Make::Ours, Make::Ours, Metadata::P2p, 1, 64 * MIB);
+    let question = of_cluster(&cluster);
+    question.stop.store(true, Ordering::Relaxed);
+    let reports = examine(&question);
+    let status = &reports.iter().find(|report| report.check.id == "round-trip").expect("it is reported").status;
+    assert!(matches!(status, Status::Skipped(why) if why.contains("it was stopped")), "{status:?}");
+    is_clean(&cluster.master);
 }
 
 #[test]

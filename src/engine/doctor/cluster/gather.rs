@@ -364,7 +364,7 @@ async fn join<E: Env>(env: &E, question: &Question, config: &NodeConfig, facts: 
         true => nobody("no node is there to take an object".to_owned()),
         false => {
             let bytes = usize::try_from(question.probe_bytes).unwrap_or(usize::MAX);
-            journey::journeys(env, client.client(), &names, bytes).await
+            journey::journeys(env, client.client(), &names, bytes, &question.stop).await
         }
     };
     journeys.skipped.append(&mut silent);

@@ -4,6 +4,7 @@
 //! could not be removed is named.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::engine::base::{ErrorCode, Mono, ObjectKey};
@@ -22,7 +23,14 @@ const BUDGET: Duration = Duration::from_secs(30);
 const LANES: u32 = 4;
 
 /// One journey per segment of `segments`, or a single one to wherever the master likes when the list is empty.
-pub async fn journeys<E: Env>(env: &E, client: &StoreClient<E>, segments: &[&Segment], bytes: usize) -> Journeys {
+/// `stop` ends them after the one that is on its way.
+pub async fn journeys<E: Env>(
+    env: &E,
+    client: &StoreClient<E>,
+    segments: &[&Segment],
+    bytes: usize,
+    stop: &AtomicBool,
+) -> Journeys {
     let began = env.now();
     let prefix = format!("mcctl-doctor-{:016x}-", env.rng());
     let mut traveller = Traveller {
@@ -40,6 +48,7 @@ pub async fn journeys<E: Env>(env: &E, client: &StoreClient<E>, segments: &[&Seg
     let targets: Vec<&Segment> = if segments.is_empty() { vec![&anywhere] } else { segments.to_vec() };
     for (index, segment) in targets.into_iter().enumerate() {
         let why = match () {
+            () if stop.load(Ordering::Relaxed) => "it was stopped".to_owned(),
             () if index >= JOURNEYS_MAX => format!("{JOURNEYS_MAX} nodes got one"),
             () if env.now().since(began) > BUDGET => format!("the {BUDGET:?} for all of them were over"),
             () => {
@@ -58,8 +67,8 @@ pub async fn journeys<E: Env>(env: &E, client: &StoreClient<E>, segments: &[&Seg
     }
     let first = made.iter().find(|journey| journey.end.is_ok()).map(|journey| journey.segment.clone());
     let lanes = match first {
-        Some(segment) => traveller.lanes(&segment).await,
-        None => None,
+        Some(segment) if !stop.load(Ordering::Relaxed) => traveller.lanes(&segment).await,
+        _ => None,
     };
     let Traveller { done, left, prefix, .. } = traveller;
     let left = if left.is_empty() { left } else { swept(client, &prefix, left).await };
@@ -184,7 +193,7 @@ fn towards(segment: &str) -> ReplicateConfig {
 async fn swept<E: Env>(client: &StoreClient<E>, prefix: &str, left: Vec<String>) -> Vec<String> {
     match client.remove_by_regex(&format!("^{prefix}"), true).await {
         // An unfinished put is not found by any expression; the master forgets it.
-        Ok(removed) if removed as usize >= left.len() => Vec::new(),
+        Ok(removed) if usize::try_from(removed).is_ok_and(|removed| removed >= left.len()) => Vec::new(),
         _ => left,
     }
 }

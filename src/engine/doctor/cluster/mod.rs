@@ -10,6 +10,8 @@ mod gather;
 mod journey;
 mod judge;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::engine::base::{ByteSize, HostPort};
@@ -44,6 +46,8 @@ pub struct Question {
     pub probe_bytes: u64,
     /// Longest wait for one answer, and for the bytes of one object.
     pub limit: Duration,
+    /// Once it is set, no further object is put; what is on its way is removed as ever.
+    pub stop: Arc<AtomicBool>,
 }
 
 /// Where the master is.
