@@ -1,6 +1,7 @@
 //! `mcctl doctor`: what is wrong with a host, the wheel, a running store, and what to do about it. Only looks.
 
 mod catalogue;
+mod config;
 mod document;
 mod intent;
 mod running;
@@ -27,7 +28,7 @@ const FILES_MAX: Duration = Duration::from_secs(5);
 /// What to look at, what to say.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Groups: host (this machine), wheel (Mooncake's Python wheel and its libraries), cluster (a running master and its nodes: \
+    after_help = "Groups: host (this machine), config (--file, this environment, running processes, by the rules of mcctl lint), wheel (Mooncake's Python wheel and its libraries), cluster (a running master and its nodes: \
     looked at when --master or MOONCAKE_MASTER names one), serving (running SGLang servers: --sglang). --list names all checks.\n\
     Read from the environment, as Mooncake and SGLang do: MC_*, MOONCAKE_*, SGLANG_*. A finding is no worse than what was asked for: \
     without --protocol rdma (or MOONCAKE_PROTOCOL=rdma), a plan or --ports, what only such a deployment would miss is info.\n\
@@ -80,6 +81,12 @@ pub struct Args {
     /// Look at another host: a folder with copies of its /sys, /proc, /etc and /dev
     #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
     root: PathBuf,
+    /// Files of one deployment to hold to the rules of mcctl lint; - is stdin
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    file: Vec<String>,
+    /// Processes to hold to the same rules [default: all of SGLang, Mooncake and mcctl that can be seen]
+    #[arg(long, value_name = "PID,...", value_delimiter = ',')]
+    pid: Option<Vec<u32>>,
     #[command(flatten)]
     running: running::RunningArgs,
     #[command(flatten)]
@@ -122,11 +129,12 @@ impl Args {
         })?;
         let intent = intent::read(&self)?;
         let places = intent::places(self.python.as_deref(), tree.is_this_host());
+        let config = config::read(&self, &tree)?;
         runtime::block_on(0, async {
             let is_asked =
                 self.only.iter().any(|name| cluster::CHECKS.iter().any(|c| c.id == name || c.group.word() == name));
             let questions = self.running.questions(&self.link, is_asked, &selection).await?;
-            let looking = look(&tree, &intent, &places, &questions, &selection);
+            let looking = look(&tree, &intent, &places, &config, &questions, &selection);
             let reports = unless_stopped(&questions, looking).await?;
             if self.json {
                 output::json(&document::Document::of(&reports))?;
@@ -169,6 +177,7 @@ async fn look(
     tree: &Tree,
     intent: &host::Intent,
     places: &wheel::Places,
+    config: &doctor::config::Question,
     questions: &running::Questions,
     selection: &Selection,
 ) -> Vec<Report> {
@@ -180,12 +189,13 @@ async fn look(
         let (tree, places, selection) = (tree.clone(), places.clone(), selection.clone());
         move || wheel::run(&RealEnv::new(), &tree, &places, &selection)
     };
+    let config = doctor::config::run(&RealEnv::new(), config, selection);
     let (host, wheel, running) = tokio::join!(
         files(host::checks(), selection, host),
         files(wheel::checks(), selection, wheel),
         running::look(questions, selection)
     );
-    [host, wheel, running].concat()
+    [host, config, wheel, running].concat()
 }
 
 /// Do `work`, which reads files and may be kept waiting by one, for no longer than [`FILES_MAX`].

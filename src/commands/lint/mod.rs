@@ -140,12 +140,12 @@ fn known_rule(id: &str) -> Result<(), Failure> {
 }
 
 /// The name in findings.
-fn shown(name: &str) -> &str {
+pub(in crate::commands) fn shown(name: &str) -> &str {
     if name == "-" { "stdin" } else { name }
 }
 
 /// The bytes of a file; one more than are allowed when there are more.
-fn load(name: &str) -> Result<Vec<u8>, Failure> {
+pub(in crate::commands) fn load(name: &str) -> Result<Vec<u8>, Failure> {
     let most = FILE_BYTES_MAX as u64 + 1;
     let mut bytes = Vec::new();
     let read = match name {
@@ -166,7 +166,8 @@ fn load(name: &str) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-fn unreadable(name: &str, error: &ReadError) -> Failure {
+/// Why a file is nothing that can be judged, in the user's words.
+pub(in crate::commands) fn unreadable(name: &str, error: &ReadError) -> Failure {
     let at = error.line().map_or_else(|| name.to_owned(), |line| format!("{name}:{line}"));
     let next = match error {
         ReadError::Yaml { templated: true, .. } => {

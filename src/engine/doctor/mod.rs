@@ -1,9 +1,10 @@
-//! Checks of what a store runs on: the catalogue, which of them to do, and the checks of this host and of the wheel.
+//! Checks of what a store runs on and of a running one: the catalogue, which of them to do, and the checks of each group.
 //!
-//! Only looks: a port is tried with a socket that is closed again, and nothing else is touched. A check that cannot be done says why;
-//! it never passes for want of something to look at.
+//! Only looks: a port is tried with a socket that is closed again, and objects that are put into a cluster are removed. A check that
+//! cannot be done says why; it never passes for want of something to look at.
 
 pub mod cluster;
+pub mod config;
 pub mod host;
 pub mod problems;
 mod running;
@@ -21,7 +22,8 @@ use running::{finding, listed, plural, reports, shown};
 
 /// Every check there is, by group.
 pub fn catalogue() -> Vec<Check> {
-    [host::checks(), wheel::checks(), cluster::CHECKS.to_vec(), serving::CHECKS.to_vec()].concat()
+    let (host, wheel) = (host::checks(), wheel::checks());
+    [&host, config::CHECKS, &wheel, cluster::CHECKS, serving::CHECKS].concat()
 }
 
 /// A check, and what does it over what was read.
@@ -77,6 +79,15 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    #[test]
+    fn every_problem_is_recognised_by_a_check() {
+        assert!(problems::ALL.iter().map(|problem| problem.number).eq(1..=26));
+        let all = catalogue();
+        for problem in problems::ALL {
+            assert!(all.iter().any(|check| check.problems.contains(&problem.number)), "problem {}", problem.number);
+        }
+    }
 
     #[test]
     fn every_check_has_a_name_of_its_own_and_problems_that_exist() {

@@ -24,9 +24,6 @@ const fn problem(
     Problem { number, about, commands, beyond }
 }
 
-/// A running store is not looked at yet.
-const LATER: Option<&str> = Some("a running store and the configuration of its processes are not looked at yet");
-
 /// All of them.
 pub const ALL: &[Problem] = &[
     problem(1, "a node announces localhost, so that no other host can open its segment (-800)", &["status"], None),
@@ -74,9 +71,9 @@ pub const ALL: &[Problem] = &[
         10,
         "nobody can join after a restart of the metadata service, which keeps its records in memory",
         &[],
-        LATER,
+        None,
     ),
-    problem(11, "a record of an earlier life keeps a node from starting again", &[], LATER),
+    problem(11, "a record of an earlier life keeps a node from starting again", &[], None),
     problem(
         12,
         "a service ends at once: its port is taken, by another service or by an outgoing connection",
@@ -89,13 +86,15 @@ pub const ALL: &[Problem] = &[
         &["status"],
         Some("a stall that comes with load only: mcctl status --watch shows heartbeats and clients while it runs"),
     ),
-    problem(14, "one node is dead or hangs, and every other one waits for it", &[], LATER),
-    problem(15, "puts fail for want of room, and nothing is evicted: leases cover everything", &["status"], LATER),
+    problem(14, "one node is dead or hangs, and every other one waits for it", &[], None),
+    problem(15, "puts fail for want of room, and nothing is evicted: leases cover everything", &["status"], None),
     problem(
         16,
         "the store is written and never read: policy, threshold, page size, another name of the model",
         &[],
-        LATER,
+        Some(
+            "which prompts share a beginning: that is of the load, and mcctl size-hugepages --trace tells it of a recorded one",
+        ),
     ),
     problem(
         17,
@@ -107,11 +106,18 @@ pub const ALL: &[Problem] = &[
         18,
         "a start hangs for 90 s and ignores SIGTERM: the master's address is wrong or not there yet",
         &["status"],
-        LATER,
+        None,
     ),
-    problem(19, "a mass restart fails on endpoints of the dead that are still listed", &["status"], LATER),
-    problem(20, "fail-over loses all keys or never comes", &[], LATER),
-    problem(21, "a restart or an upgrade of the master empties the cache", &[], LATER),
+    problem(19, "a mass restart fails on endpoints of the dead that are still listed", &["status"], None),
+    problem(
+        20,
+        "fail-over loses all keys or never comes",
+        &[],
+        Some(
+            "leaders in redis or in a Kubernetes Lease: upstream's wheel has neither; and a fail-over itself, which nobody makes for a check",
+        ),
+    ),
+    problem(21, "a restart or an upgrade of the master empties the cache", &[], Some("that there will be an upgrade")),
     problem(22, "a library is missing: the wheel is of another kind than the image", &[], None),
     problem(
         23,
@@ -125,7 +131,7 @@ pub const ALL: &[Problem] = &[
         &["bench transfer"],
         Some("bandwidth takes a measurement under load: mcctl bench transfer, with more threads and larger blocks"),
     ),
-    problem(25, "some nodes speak rdma and others tcp: transfers between them fail", &["status"], LATER),
+    problem(25, "some nodes speak rdma and others tcp: transfers between them fail", &["status"], None),
     problem(
         26,
         "the SSD tier is never read, is full, or loses what it had",

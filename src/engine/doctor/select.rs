@@ -42,7 +42,12 @@ impl Selection {
 
     /// Is this one wanted?
     pub fn wants(&self, check: &Check) -> bool {
-        self.wanted.contains(&check.id)
+        self.wants_id(check.id)
+    }
+
+    /// Is the check of this name wanted?
+    pub fn wants_id(&self, id: &str) -> bool {
+        self.wanted.contains(&id)
     }
 
     /// Is none wanted?

@@ -36,10 +36,10 @@ fn memory_is_held_against_what_is_planned() {
 
     let mounts = "shm /dev/shm tmpfs rw,size=65536k 0 0\n";
     let container = Host::healthy().with("/.dockerenv", "").with("/proc/self/mounts", mounts);
-    assert_eq!(host.verdict("shared-memory", &[], &[]), "passed");
-    assert_eq!(container.verdict("shared-memory", &[], &[]), "info");
-    assert_eq!(container.verdict("shared-memory", &[("SGLANG_HICACHE_X", "1")], &[]), "warning");
-    assert_eq!(Host::healthy().with("/proc/self/mounts", mounts).verdict("shared-memory", &[], &[]), "passed");
+    assert_eq!(host.verdict("dev-shm", &[], &[]), "passed");
+    assert_eq!(container.verdict("dev-shm", &[], &[]), "info");
+    assert_eq!(container.verdict("dev-shm", &[("SGLANG_HICACHE_X", "1")], &[]), "warning");
+    assert_eq!(Host::healthy().with("/proc/self/mounts", mounts).verdict("dev-shm", &[], &[]), "passed");
 }
 
 #[test]
@@ -123,10 +123,10 @@ fn huge_pages_are_held_against_what_is_planned() {
     assert_eq!(other.verdict("hugepage-size", &[used[0], ("MC_STORE_HUGEPAGE_SIZE", "1GB")], &[]), "passed");
     assert_eq!(host.verdict("hugepage-size", &used, &[]), "passed");
 
-    let switch = |host: &Host, value: &str| host.verdict("hugepage-switch", &[("MC_STORE_USE_HUGEPAGE", value)], &[]);
-    assert_eq!((switch(&host, "1"), switch(&host, "0")), ("passed".into(), "warning".into()));
+    let switch = |host: &Host, value: &str| host.verdict("hugepages-present", &[("MC_STORE_USE_HUGEPAGE", value)], &[]);
+    assert_eq!((switch(&host, "1"), switch(&host, "0")), ("passed".into(), "passed".into()));
     assert_eq!((switch(&none(), "1"), switch(&none(), "0")), ("error".into(), "error".into()));
-    assert_eq!(none().verdict("hugepage-switch", &[], &[]), "passed");
+    assert_eq!(none().verdict("hugepages-present", &[], &[]), "passed");
 }
 
 #[test]
@@ -138,13 +138,13 @@ fn limits_matter_where_rdma_is_asked_for() {
     };
     let host = Host::healthy();
     let low = Host::healthy().with("/proc/self/limits", limits("8388608", "1024"));
-    assert_eq!(low.verdict("memlock", &[], &["--protocol=rdma"]), "error");
-    assert_eq!(low.verdict("memlock", &[("MOONCAKE_PROTOCOL", "rdma")], &[]), "error");
-    assert_eq!(low.verdict("memlock", &[], &["--protocol=tcp"]), "passed");
-    assert_eq!(host.verdict("memlock", &[], &["--protocol=rdma"]), "passed");
+    assert_eq!(low.verdict("locked-memory", &[], &["--protocol=rdma"]), "error");
+    assert_eq!(low.verdict("locked-memory", &[("MOONCAKE_PROTOCOL", "rdma")], &[]), "error");
+    assert_eq!(low.verdict("locked-memory", &[], &["--protocol=tcp"]), "passed");
+    assert_eq!(host.verdict("locked-memory", &[], &["--protocol=rdma"]), "passed");
     let exempt = "Uid:\t0\t0\t0\t0\nCapEff:\t0000000000004000\nCapBnd:\t0000000000004000\n";
     let root = Host::healthy().with("/proc/self/limits", limits("8388608", "1024")).with("/proc/self/status", exempt);
-    assert_eq!(root.verdict("memlock", &[], &["--protocol=rdma"]), "passed");
+    assert_eq!(root.verdict("locked-memory", &[], &["--protocol=rdma"]), "passed");
 
     let pod = Host::healthy().with("/.dockerenv", "").with("/proc/self/limits", limits("8388608", "1024"));
     assert_eq!(pod.verdict("ipc-lock", &[], &["--protocol=rdma"]), "error");
@@ -228,7 +228,7 @@ fn names_and_interfaces() {
     );
 
     const NAME: &str = "MOONCAKE_LOCAL_HOSTNAME";
-    let local = |host: &Host, environment: &[(&str, &str)]| host.verdict("local-hostname", environment, &[]);
+    let local = |host: &Host, environment: &[(&str, &str)]| host.verdict("announced-name", environment, &[]);
     let far = ("MOONCAKE_MASTER", "192.0.2.1:50051");
     assert_eq!(local(&host, &[]), "passed");
     assert_eq!(local(&host, &[("MOONCAKE_MASTER", "127.0.0.1:50051")]), "passed", "a single host");
@@ -242,7 +242,7 @@ fn names_and_interfaces() {
     assert_eq!(local(&host, &[far, (NAME, "192.0.2.77")]), "warning");
     assert_eq!(local(&host, &[far, (NAME, "nobody")]), "error");
     assert_eq!(
-        host.verdict("local-hostname", &[], &["--master=192.0.2.1"]),
+        host.verdict("announced-name", &[], &["--master=192.0.2.1"]),
         "passed",
         "the environment starts nothing"
     );
@@ -312,5 +312,17 @@ fn nodes_and_disks() {
     assert_eq!(
         verdict("ssd-directory", &[path, ("MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES", "999999999999999999")], &[]),
         "warning"
+    );
+}
+
+#[test]
+fn running_processes_are_held_to_the_rules_of_lint() {
+    let host = Host::healthy().with("/proc/77/cmdline", "/usr/bin/mooncake_master\0--rpc_thred_num=4\0");
+    assert_eq!(host.verdict("master-flag", &[], &[]), "error");
+    assert_eq!(host.verdict("master-flag", &[], &["--pid=77"]), "error");
+    let right = Host::healthy().with("/proc/77/cmdline", "/usr/bin/mooncake_master\0--rpc_thread_num=4\0");
+    assert_eq!(
+        (right.verdict("master-flag", &[], &[]), Host::healthy().verdict("master-flag", &[], &[])),
+        ("passed".into(), "skipped".into())
     );
 }

@@ -27,7 +27,7 @@ fn each_trouble_of_a_device_is_a_check() {
         ("unreadable", "odd", &[], "warning"),
         ("filter-names-none", "mlx5-infiniband", &[("MC_TE_FILTERS", "mlx5_9")], "warning"),
         ("empty-gid-row", "mlx5-infiniband", &[("MC_GID_INDEX", "77")], "warning"),
-        ("memlock", "mlx5-roce", &[], "error"),
+        ("locked-memory", "mlx5-roce", &[], "error"),
     ] {
         let found = Host::recorded(host).verdict(id, environment, &rdma);
         assert_eq!(found, severity, "{id} on {host}");

@@ -132,16 +132,10 @@ pub(super) fn switch(look: &Look, check: &Check) -> Status {
     };
     let own =
         pools(look).into_iter().find(|pool| pool.kib == wanted_bytes(look) / 1024).map_or(0, |pool| pool.available);
-    if matches!(value.trim(), "0" | "false" | "no" | "off" | "") {
-        let severity = if own == 0 { Severity::Error } else { Severity::Warning };
-        let finding = "this asks for huge pages: the store looks whether the variable is there, not what it says";
-        let evidence = format!("MC_STORE_USE_HUGEPAGE={value}");
-        return Status::Found(vec![find(check, severity, finding, evidence, "unset MC_STORE_USE_HUGEPAGE")]);
-    }
     if own > 0 {
         return Status::Passed(format!("MC_STORE_USE_HUGEPAGE={value}, and {own} pages can be had"));
     }
-    let finding = "huge pages are asked for, and there are none: the store does not start (mmap failed, errno=12), nor does SGLang with HiCache";
+    let finding = "the variable asks for huge pages by being set, whatever to, and there are none: neither the store starts (mmap failed, errno=12) nor SGLang with HiCache";
     let evidence = format!("MC_STORE_USE_HUGEPAGE={value}, and no page of {} can be had", ByteSize(wanted_bytes(look)));
     let remedy = "reserve pages (mcctl size-hugepages --apply), or unset MC_STORE_USE_HUGEPAGE";
     Status::Found(vec![find(check, Severity::Error, finding, evidence, remedy)])

@@ -132,12 +132,18 @@ pub const CHECKS: &[Line<Look>] = &[
         line("overcommit", "the kernel does not refuse memory that is mapped before it is used", &[8]),
         memory::overcommit,
     ),
-    (line("shared-memory", "/dev/shm of a container is large enough for SGLang", &[]), memory::shared),
+    (line("dev-shm", "/dev/shm of a container is large enough for SGLang", &[]), memory::shared),
     (line("hugepages", "as many huge pages are free as are planned", &[7]), hugepages::free),
     (line("hugepages-per-node", "each NUMA node has its share of the planned huge pages", &[7]), hugepages::per_node),
     (line("hugepage-size", "huge pages are reserved in the size that processes ask for", &[7]), hugepages::size),
-    (line("hugepage-switch", "MC_STORE_USE_HUGEPAGE is set only where there are huge pages", &[7]), hugepages::switch),
-    (line("memlock", "as much memory may be locked as is registered with RDMA devices", &[4, 5]), limits::memlock),
+    (
+        line("hugepages-present", "MC_STORE_USE_HUGEPAGE is set only where there are huge pages", &[7]),
+        hugepages::switch,
+    ),
+    (
+        line("locked-memory", "as much memory may be locked as is registered with RDMA devices", &[4, 5]),
+        limits::memlock,
+    ),
     (line("ipc-lock", "the capability IPC_LOCK of a container is effective for this user", &[5]), limits::ipc_lock),
     (line("open-files", "a process may have as many connections open as a store has", &[]), limits::open_files),
     (line("ports", "the ports of the services are free", &[12]), ports::free),
@@ -147,7 +153,7 @@ pub const CHECKS: &[Line<Look>] = &[
     (line("clock", "the wall clock is kept, and the monotonic one is fast to read", &[]), clock::clock),
     (line("hostname", "the host's name does not mean the loopback", &[1]), names::hostname),
     (
-        line("local-hostname", "the name that a store announces is one of this host that others can reach", &[1]),
+        line("announced-name", "the name that a store announces is one of this host that others can reach", &[1]),
         names::local,
     ),
     (
