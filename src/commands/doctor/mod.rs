@@ -4,6 +4,7 @@ mod catalogue;
 mod config;
 mod document;
 mod intent;
+mod metadata;
 mod running;
 mod table;
 

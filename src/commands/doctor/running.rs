@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use crate::commands::admin;
 use crate::commands::args;
+use crate::commands::doctor::metadata;
 use crate::commands::error::Failure;
+use crate::commands::output;
 use crate::commands::serve::node;
 use crate::commands::store::link::LinkArgs;
 use crate::commands::target::MasterArgs;
@@ -142,6 +144,15 @@ impl RunningArgs {
             admins.extend(master.admin().ok().map(|admin| admin.at().clone()));
         }
         let variable = std::env::var("MOONCAKE_TE_META_DATA_SERVER").ok().filter(|text| !text.is_empty());
+        let mut link = link;
+        if link.metadata_server.is_none()
+            && variable.is_none()
+            && let Some(admin) = admins.first()
+            && let Some(url) = metadata::in_the_usual_place(admin, &master.at.host).await
+        {
+            output::say(format!("metadata service: {url}, since it knows the nodes; --metadata-server names another"));
+            link.metadata_server = Some(url);
+        }
         let metadata = match (&link.metadata_server, variable) {
             (Some(text), _) => node::metadata(text, format!("--metadata-server {text}"))?,
             (None, Some(text)) => node::metadata(&text, format!("MOONCAKE_TE_META_DATA_SERVER={text}"))?,

@@ -6,6 +6,9 @@ use crate::commands::doctor::document::{Summary, by_severity};
 use crate::engine::base::text::escaped;
 use crate::engine::check::{Group, Report, Status};
 
+/// The most names of skipped checks in one line; all of them are in the JSON document.
+const NAMED_MAX: usize = 4;
+
 pub(super) fn render(reports: &[Report], verbose: bool) -> String {
     let mut text = String::new();
     for finding in by_severity(reports) {
@@ -24,7 +27,13 @@ pub(super) fn render(reports: &[Report], verbose: bool) -> String {
         }
     }
     for ((group, why), names) in skipped(reports) {
-        text.push_str(&format!("skipped  {group} ({}): {}\n", names.join(", "), escaped(why)));
+        let all = reports.iter().filter(|report| report.check.group == group).count();
+        let which = match names.len() {
+            n if n == all => String::new(),
+            n if n > NAMED_MAX => format!(" ({} and {} more)", names[..NAMED_MAX].join(", "), n - NAMED_MAX),
+            _ => format!(" ({})", names.join(", ")),
+        };
+        text.push_str(&format!("skipped  {group}{which}: {}\n", escaped(why)));
     }
     let sum = Summary::of(reports);
     let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
