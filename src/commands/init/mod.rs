@@ -3,6 +3,7 @@
 mod question;
 
 use std::fs;
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use crate::commands::error::{Exit, Failure, Outcome};
@@ -118,11 +119,15 @@ impl Args {
             output::data(text)?;
             return Ok(Exit::Done);
         };
-        if !self.force && path.exists() {
-            return Err(Failure::usage(format!("{} is there already", path.display())).next("--force overwrites it"));
-        }
-        fs::write(path, text)
-            .map_err(|error| Failure::host(format!("cannot write {}", path.display())).found(error.to_string()))?;
+        let mut how = fs::OpenOptions::new();
+        let how =
+            if self.force { how.write(true).create(true).truncate(true) } else { how.write(true).create_new(true) };
+        how.open(path).and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => {
+                Failure::usage(format!("{} is there already", path.display())).next("--force overwrites it")
+            }
+            _ => Failure::host(format!("cannot write {}", path.display())).found(error.to_string()),
+        })?;
         output::say(format!("wrote {}; next: mcctl render systemd {0}", path.display()));
         Ok(Exit::Done)
     }

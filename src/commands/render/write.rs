@@ -34,12 +34,25 @@ pub fn into(dir: &Path, files: &[File], force: bool) -> Result<(), Failure> {
         if !same {
             let folder = path.parent().unwrap_or(dir);
             fs::create_dir_all(folder)
-                .and_then(|()| fs::write(&path, &file.text))
+                .and_then(|()| whole(&path, &file.text))
                 .map_err(|error| cannot(&path, &error))?;
         }
         output::line(format!("{}  {}", if same { "same " } else { "wrote" }, path.display()))?;
     }
     Ok(())
+}
+
+/// Write all of `text` or nothing: half a unit would be started as if it were one.
+fn whole(path: &Path, text: &str) -> io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let new = Path::new(&name);
+    let written = fs::write(new, text).and_then(|()| fs::rename(new, path));
+    if written.is_err() {
+        // It may not be there.
+        let _ = fs::remove_file(new);
+    }
+    written
 }
 
 fn cannot(path: &Path, error: &io::Error) -> Failure {

@@ -94,4 +94,15 @@ fn a_folder_gets_the_files_and_keeps_what_somebody_changed() {
     assert_eq!(fs::read_to_string(&path).expect("read"), "mine\n");
     mcctl(&[&args[..], &["--force"]].concat()).succeeds();
     assert_ne!(fs::read_to_string(&path).expect("read"), "mine\n");
+    let left: Vec<_> = fs::read_dir(folder.path().join("out/10.0.0.1")).expect("a folder").collect();
+    assert_eq!(left.len(), 2, "{left:?}");
+}
+
+#[test]
+fn what_cannot_be_written_is_an_error_of_the_host() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("10.0.0.1"), "a file where a folder must be").expect("written");
+    let out = folder.path().to_str().expect("text");
+    let run = mcctl(&["render", "env", &fixture("single.toml"), "--out", out]);
+    assert!(run.fails(4).contains("cannot write"), "{run:?}");
 }

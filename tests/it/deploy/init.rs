@@ -57,6 +57,11 @@ fn a_file_is_not_overwritten_and_contradictions_are_not_written() {
     assert!(mcctl(&["init", "--model", "n", "--out", path]).fails(2).contains("is there already"));
     mcctl(&["init", "--model", "n", "--out", path, "--force"]).succeeds();
     assert!(fs::read_to_string(path).expect("read").contains("path = \"n\""));
+    let (link, target) = (folder.path().join("link.toml"), folder.path().join("elsewhere"));
+    std::os::unix::fs::symlink(&target, &link).expect("linked");
+    let link = link.to_str().expect("text");
+    assert!(mcctl(&["init", "--model", "m", "--out", link]).fails(2).contains("is there already"));
+    assert!(!target.exists());
     for (flags, said) in [
         (&["--protocol", "rdma"][..], "transfer.devices"),
         (&["--hosts", "a"], "master.hosts: "),
