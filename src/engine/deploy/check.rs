@@ -6,13 +6,16 @@ use crate::engine::base::addr::host_is_loopback;
 use crate::engine::base::text::Quoted;
 use crate::engine::deploy::error::wrong;
 use crate::engine::deploy::{
-    DeployError, Deployment, Ground, HugePageSize, MetadataKind, Mode, Programs, Protocol, Release,
+    DeployError, Deployment, Ground, HugePageSize, MetadataKind, Mode, Programs, Protocol, Release, Size,
 };
+use crate::engine::kube::text;
 
 /// Hosts of one list, and replicas.
 const COUNT_MAX: usize = 4096;
 /// The longest name: it stands before `-prefill-1000` in names of at most 63 characters.
 const NAME_MAX: usize = 40;
+/// What a master takes without any keys.
+const MASTER_MEMORY_MIN: Size = Size(64 << 20);
 /// Values that SGLang 0.5.23 takes, `sglang/srt/arg_groups/fields/memory.py`. `layer_first` cannot use Mooncake.
 const LAYOUTS: &[&str] = &["page_first", "page_first_direct", "page_first_kv_split", "page_head"];
 const IO_BACKENDS: &[&str] = &["direct", "kernel", "kernel_ascend"];
@@ -52,6 +55,15 @@ fn texts(wanted: &Deployment) -> Result<(), DeployError> {
     let model = &wanted.model;
     if model.path.is_empty() {
         return Err(wrong("model.path", "name the folder of a model or its name on the hub"));
+    }
+    for (key, value) in [("model.path", &model.path), ("model.served_name", &model.served_name)] {
+        if value.starts_with('-') {
+            return Err(wrong(key, format!("{} would be read as a flag", Quoted(value))));
+        }
+    }
+    // It stands on both sides of a ':' where containers mount it.
+    if model.path.starts_with('/') && model.path.contains(':') {
+        return Err(wrong("model.path", format!("{} has a ':'", Quoted(&model.path))));
     }
     for (key, value, known) in [
         ("model.layout", &model.layout, LAYOUTS),
@@ -101,6 +113,14 @@ fn texts(wanted: &Deployment) -> Result<(), DeployError> {
     let ssd = &wanted.nodes.ssd_path;
     if !ssd.is_empty() && (!is_path(ssd) || ssd.split('/').any(|part| part == "..")) {
         return Err(wrong("nodes.ssd_path", format!("{} is not an absolute path without '..'", Quoted(ssd))));
+    }
+    let (python, user) = (&wanted.host.python, &wanted.host.user);
+    if python.is_empty() || python.starts_with('-') {
+        return Err(wrong("host.python", format!("{} is no program", Quoted(python))));
+    }
+    let in_name = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    if user.starts_with('-') || !user.chars().all(in_name) {
+        return Err(wrong("host.user", format!("{} is not the name of a user", Quoted(user))));
     }
     let bin_dir = &wanted.host.bin_dir;
     if !bin_dir.is_empty() && !is_path(bin_dir) {
@@ -164,6 +184,12 @@ fn numbers(wanted: &Deployment) -> Result<(), DeployError> {
     }
     if !(master.high_watermark > 0.0 && master.high_watermark <= 1.0) {
         return Err(wrong("master.high_watermark", "must be more than 0 and at most 1"));
+    }
+    if master.memory < MASTER_MEMORY_MIN {
+        return Err(wrong("master.memory", format!("a master takes {MASTER_MEMORY_MIN} at least")));
+    }
+    if wanted.model.hicache_ratio.is_some_and(|ratio| !(ratio > 0.0 && ratio.is_finite())) {
+        return Err(wrong("model.hicache_ratio", "must be a positive number"));
     }
     if wanted.model.hicache_size_gb.is_some() && wanted.model.hicache_ratio.is_some() {
         return Err(wrong("model.hicache_ratio", "hicache_size_gb is there, too; SGLang then ignores the ratio"));
@@ -292,13 +318,11 @@ fn serving(wanted: &Deployment) -> Result<(), DeployError> {
     }
 }
 
-/// A name or an address, fit for a URL and a script.
+/// A name or an address, fit for a URL, a script and the name of a folder.
 fn is_host(host: &str) -> bool {
-    let word = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-    host.len() <= 253
-        && !host.is_empty()
-        && !host.starts_with('-')
-        && (host.chars().all(word) || host.parse::<IpAddr>().is_ok())
+    let word = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+    let label = |label: &str| !label.is_empty() && !label.starts_with('-') && label.chars().all(word);
+    host.len() <= 253 && (host.split('.').all(label) || host.parse::<IpAddr>().is_ok())
 }
 
 fn hosts(wanted: &Deployment) -> Result<(), DeployError> {
@@ -362,8 +386,46 @@ fn cluster(wanted: &Deployment) -> Result<(), DeployError> {
     if !kubernetes.model_claim.is_empty() && !kubernetes.model_host_path.is_empty() {
         return Err(wrong("kubernetes.model_claim", "model_host_path is there, too; there is one place for the model"));
     }
+    for (key, value, wrong_with) in [
+        ("kubernetes.namespace", &kubernetes.namespace, text::dns_label(&kubernetes.namespace)),
+        ("kubernetes.rdma_resource", &kubernetes.rdma_resource, text::qualified_key(&kubernetes.rdma_resource)),
+        ("kubernetes.gpu_resource", &kubernetes.gpu_resource, text::qualified_key(&kubernetes.gpu_resource)),
+    ] {
+        if let Some(what) = wrong_with {
+            return Err(wrong(key, format!("{} is {what}", Quoted(value))));
+        }
+    }
+    for (key, value) in &kubernetes.node_selector {
+        if let Some(what) = text::qualified_key(key).or_else(|| text::label_value(value)) {
+            return Err(wrong("kubernetes.node_selector", format!("{} = {} is {what}", Quoted(key), Quoted(value))));
+        }
+    }
+    model_volume(wanted)?;
     if wanted.master.ha.as_ref().is_some_and(|ha| ha.replicas < 2) {
         return Err(wrong("master.ha.replicas", "high availability needs two masters or more"));
+    }
+    Ok(())
+}
+
+/// Is the model below the place where its volume is mounted?
+fn model_volume(wanted: &Deployment) -> Result<(), DeployError> {
+    let (kubernetes, model) = (&wanted.kubernetes, &wanted.model.path);
+    let (claim, folder, mount) = (&kubernetes.model_claim, &kubernetes.model_host_path, &kubernetes.model_mount);
+    if claim.is_empty() && folder.is_empty() {
+        return Ok(());
+    }
+    if let Some(what) = text::dns_subdomain(claim).filter(|_| !claim.is_empty()) {
+        return Err(wrong("kubernetes.model_claim", format!("{} is {what}", Quoted(claim))));
+    }
+    if !folder.is_empty() && !is_path(folder) {
+        return Err(wrong("kubernetes.model_host_path", format!("{} is not an absolute path", Quoted(folder))));
+    }
+    if !is_path(mount) || mount == "/" {
+        return Err(wrong("kubernetes.model_mount", format!("{} is not an absolute path of a folder", Quoted(mount))));
+    }
+    if model.starts_with('/') && !std::path::Path::new(model).starts_with(mount) {
+        let what = format!("{} is not below {}, where the model is mounted", Quoted(model), Quoted(mount));
+        return Err(wrong("kubernetes.model_mount", what));
     }
     Ok(())
 }

@@ -51,7 +51,7 @@ pub enum DeployError {
     /// Two processes want one port.
     #[error("port {port} of {host} is wanted twice: by {first} and by {second}")]
     PortTaken {
-        /// The host.
+        /// The host, or the workload in Kubernetes.
         host: String,
         /// The port.
         port: u16,

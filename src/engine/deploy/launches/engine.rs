@@ -1,6 +1,7 @@
 //! The processes that serve a model: SGLang.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use crate::engine::base::HostPort;
 use crate::engine::deploy::error::wrong;
@@ -195,8 +196,7 @@ fn launch(place: &Place<'_>, part: &Part<'_>, first_gpu: u64) -> Result<Launch, 
             memlock: true,
         },
         mounts: if local { vec![model] } else { Vec::new() },
-        // A large model takes half an hour to load from a cold disk.
-        probes: Probes { startup: health(10, 180), readiness: health(10, 3), liveness: health(30, 6) },
+        probes: Probes { startup: health(10, STARTUP_S / 10), readiness: health(10, 3), liveness: health(30, 6) },
         after,
         wait: if uses_store { place.wait_for_master() } else { Default::default() },
         // Requests that are under way may end.
@@ -204,6 +204,11 @@ fn launch(place: &Place<'_>, part: &Part<'_>, first_gpu: u64) -> Result<Launch, 
         drain: None,
     })
 }
+
+/// Seconds in which a server loads: a large model from a cold disk takes half an hour.
+const STARTUP_S: u32 = 1800;
+/// Seconds after which a server answers, its wait for the master included.
+pub(crate) const STARTS_WITHIN_S: u32 = STARTUP_S + super::WAIT_S;
 
 fn has_nodes(place: &Place<'_>) -> bool {
     let nodes = &place.wanted.nodes;
@@ -274,14 +279,53 @@ fn argv(place: &Place<'_>, part: &Part<'_>, uses_store: bool, first_gpu: u64) ->
         argv.push("--enable-hierarchical-cache".to_owned());
     }
     argv.push("--enable-metrics".to_owned());
-    // SGLang takes the last of two flags without a word.
-    let given = |arg: &String| arg.split('=').next().unwrap_or_default().to_owned();
-    if let Some(twice) = model.extra_args.iter().map(given).find(|arg| arg.starts_with("--") && argv.contains(arg)) {
-        return Err(wrong("model.extra_args", format!("{twice} is set by another key of this file")));
+    for arg in &model.extra_args {
+        let flag = arg.split('=').next().unwrap_or_default();
+        if let Some((_, key)) = OF_KEYS.iter().find(|(known, _)| flag.len() > 3 && known.starts_with(flag)) {
+            return Err(wrong("model.extra_args", format!("{flag} is what {key} of this file sets")));
+        }
     }
     argv.extend(model.extra_args.iter().cloned());
     Ok(argv)
 }
+
+/// Flags of SGLang 0.5.23, other spellings included, and the keys that they belong to. Of two it takes the last without a word, a
+/// beginning of a flag for the whole, and one whose key is not set would change what was sized here.
+const OF_KEYS: &[(&str, &str)] = &[
+    ("--model-path", "model.path"),
+    ("--served-model-name", "model.served_name"),
+    ("--host", "serving.hosts"),
+    ("--port", "serving.port"),
+    ("--device", "serving.device"),
+    ("--tp-size", "model.tp"),
+    ("--tensor-parallel-size", "model.tp"),
+    ("--pp-size", "model.pp"),
+    ("--pipeline-parallel-size", "model.pp"),
+    ("--dp-size", "model.dp"),
+    ("--data-parallel-size", "model.dp"),
+    ("--enable-dp-attention", "model.dp_attention"),
+    ("--base-gpu-id", "serving.hosts"),
+    ("--nnodes", "serving.nnodes"),
+    ("--node-rank", "serving.hosts"),
+    ("--dist-init-addr", "serving.dist_port"),
+    ("--nccl-init-addr", "serving.dist_port"),
+    ("--page-size", "model.page_size"),
+    ("--kv-cache-dtype", "model.kv_cache"),
+    ("--disaggregation-mode", "serving.mode"),
+    ("--disaggregation-transfer-backend", "serving.mode"),
+    ("--disaggregation-bootstrap-port", "serving.bootstrap_port"),
+    ("--disaggregation-ib-device", "serving.ib_devices"),
+    ("--enable-hierarchical-cache", "serving.mode"),
+    ("--enable-hicache", "serving.mode"),
+    ("--hicache-size", "model.hicache_size_gb"),
+    ("--hicache-ratio", "model.hicache_ratio"),
+    ("--hicache-mem-layout", "model.layout"),
+    ("--hicache-io-backend", "model.io_backend"),
+    ("--hicache-write-policy", "model.write_policy"),
+    ("--hicache-storage-backend", "serving.mode"),
+    ("--hicache-storage-backend-extra-config", "model.prefetch_threshold"),
+    ("--hicache-storage-prefetch-policy", "model.prefetch_policy"),
+];
 
 fn env(place: &Place<'_>, part: &Part<'_>, uses_store: bool) -> Result<Vec<(String, String)>, DeployError> {
     let wanted = place.wanted;
@@ -305,6 +349,12 @@ fn env(place: &Place<'_>, part: &Part<'_>, uses_store: bool) -> Result<Vec<(Stri
     }
     if matches!(part.role, Role::Prefill | Role::Decode) && wanted.transfer.protocol == Protocol::Tcp {
         env.push(("MC_FORCE_TCP".to_owned(), "1".to_owned()));
+    }
+    // Peers dial it. Unless it is told, SGLang announces the address of the default route, whichever network that is in.
+    let own = place.own_address(part.host);
+    let is_dialled = part.role != Role::Server || part.meeting.is_some();
+    if is_dialled && (!place.on_hosts() || own.parse::<IpAddr>().is_ok()) {
+        env.push(("SGLANG_HOST_IP".to_owned(), own));
     }
     for (name, value) in &wanted.model.env {
         if env.iter().any(|(known, _)| known == name) {

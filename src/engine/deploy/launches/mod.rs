@@ -41,20 +41,19 @@ pub fn launches(wanted: &Deployment, ground: Ground) -> Result<Vec<Launch>, Depl
     all.extend(store::launches(&place)?);
     all.extend(engine::launches(&place)?);
     all.extend(router::launches(&place));
-    if ground == Ground::Hosts {
-        ports_are_free(&all)?;
-    }
+    ports_are_free(&all, ground)?;
     Ok(all)
 }
 
-/// Two processes of one host cannot have one port.
-fn ports_are_free(all: &[Launch]) -> Result<(), DeployError> {
+/// Two processes of one host, or of one pod, cannot have one port.
+fn ports_are_free(all: &[Launch], ground: Ground) -> Result<(), DeployError> {
     let mut taken: BTreeMap<(&str, u16), &str> = BTreeMap::new();
     for launch in all {
+        let place = if ground == Ground::Hosts { &launch.host } else { &launch.workload };
         for port in &launch.ports {
-            if let Some(first) = taken.insert((&launch.host, port.number), &launch.name) {
+            if let Some(first) = taken.insert((place, port.number), &launch.name) {
                 return Err(DeployError::PortTaken {
-                    host: launch.host.clone(),
+                    host: place.clone(),
                     port: port.number,
                     first: first.to_owned(),
                     second: launch.name.clone(),

@@ -23,13 +23,15 @@ pub(crate) fn launches(place: &Place<'_>) -> Vec<Launch> {
     }
     argv.extend(["--host".to_owned(), place.bind_address(host).to_owned()]);
     argv.extend(["--port".to_owned(), serving.router.port.to_string()]);
+    // By default it gives a server up after ten minutes in some releases.
+    argv.extend(["--worker-startup-timeout-secs".to_owned(), engine::STARTS_WITHIN_S.to_string()]);
     argv.extend(serving.router.extra_args.iter().cloned());
     let names = |role: Role, count: usize| -> Vec<String> {
         let workload = place.workload(role);
         if place.on_hosts() { (0..count).map(|i| format!("{workload}-{i}")).collect() } else { vec![workload] }
     };
-    let health = |period_s, failures| Probe {
-        by: ProbeBy::Http { port: serving.router.port, path: "/health" },
+    let ask = |path, period_s, failures| Probe {
+        by: ProbeBy::Http { port: serving.router.port, path },
         period_s,
         timeout_s: 5,
         failures,
@@ -49,7 +51,12 @@ pub(crate) fn launches(place: &Place<'_>) -> Vec<Launch> {
         ports: vec![Port { name: "http", number: serving.router.port }],
         resources: Resources { memory: Some(MEMORY_BYTES), cpus: 2, ..Resources::default() },
         mounts: Vec::new(),
-        probes: Probes { startup: health(10, 180), readiness: health(5, 3), liveness: health(10, 6) },
+        // Its /health is 200 as soon as it listens; ready it is with a server of each side.
+        probes: Probes {
+            startup: ask("/health", 10, 180),
+            readiness: ask("/readiness", 5, 3),
+            liveness: ask("/health", 10, 6),
+        },
         after: [names(Role::Prefill, prefill.len()), names(Role::Decode, decode.len())].concat(),
         // It looks for the others itself.
         wait: Wait::default(),

@@ -127,7 +127,23 @@ fn what_cannot_be_is_refused_by_its_key() {
         ("[model]\npath = \"m\"\n[hugepages]\nsize = \"2MiB\"\n", "hugepages.size: "),
         (
             "[model]\npath = \"m\"\nextra_args = [\"--page-size=1\"]\n",
-            "model.extra_args: --page-size is set by another key",
+            "model.extra_args: --page-size is what model.page_size of this file sets",
+        ),
+        ("[model]\npath = \"m\"\nextra_args = [\"--tp\", \"8\"]\n", "model.extra_args: --tp is what model.tp"),
+        (
+            "[model]\npath = \"m\"\nextra_args = [\"--kv-cache-dtype\", \"fp8_e4m3\"]\n",
+            "model.extra_args: --kv-cache-dtype is what model.kv_cache",
+        ),
+        ("[model]\npath = \"m\"\nhicache_ratio = -1.0\n", "model.hicache_ratio: must be a positive number"),
+        ("[model]\npath = \"m\"\nhicache_ratio = nan\n", "model.hicache_ratio: must be a positive number"),
+        ("[model]\npath = \"--help\"\n", "model.path: '--help' would be read as a flag"),
+        ("[model]\npath = \"/m:ro\"\n", "model.path: '/m:ro' has a ':'"),
+        ("[model]\npath = \"m\"\n[host]\nuser = \"a b\"\n", "host.user: "),
+        ("[model]\npath = \"m\"\n[host]\npython = \"\"\n", "host.python: "),
+        ("[model]\npath = \"m\"\n[master]\nmemory = 0\n", "master.memory: "),
+        (
+            "[model]\npath = \"m\"\n[master]\nhosts = [\"..\"]\n[serving]\nhosts = [\"..\"]\n",
+            "master.hosts: '..' is not the name",
         ),
         ("[model]\npath = \"m\"\nenv = {MOONCAKE_PROTOCOL = \"rdma\"}\n", "model.env: MOONCAKE_PROTOCOL is set"),
         ("[model]\npath = \"m\"\ntp = 3\npp = 0\n", "model: pp must be at least 1"),
@@ -140,6 +156,34 @@ fn what_cannot_be_is_refused_by_its_key() {
         let found = refused(text);
         assert!(found.starts_with(said), "{text}: {found}");
     }
+}
+
+#[test]
+fn what_no_cluster_takes_is_refused_by_its_key() {
+    for (text, said) in [
+        ("[kubernetes]\nnamespace = \"A b\"\n", "kubernetes.namespace: "),
+        ("[kubernetes]\nrdma_resource = \"a b\"\n", "kubernetes.rdma_resource: "),
+        ("[kubernetes]\ngpu_resource = \"\"\n", "kubernetes.gpu_resource: "),
+        ("[kubernetes]\nnode_selector = {\"a b\" = \"c\"}\n", "kubernetes.node_selector: "),
+        ("[kubernetes]\nmodel_claim = \"A b\"\n", "kubernetes.model_claim: "),
+        ("[kubernetes]\nmodel_host_path = \"models\"\n", "kubernetes.model_host_path: "),
+        ("[kubernetes]\nmodel_claim = \"a\"\nmodel_mount = \"models\"\n", "kubernetes.model_mount: "),
+        ("[kubernetes]\nmodel_claim = \"a\"\n", "kubernetes.model_mount: '/m' is not below '/models'"),
+        ("[master]\nadmin_port = 50051\n", "port 50051 of hicache-master is wanted twice"),
+        ("[nodes]\nreplicas = 1\nnuma = [0, 1]\nrest_port = 9299\n", "port 9300 of hicache-store is wanted twice"),
+        ("[serving]\nmode = \"pd\"\nbootstrap_port = 30000\n", "port 30000 of hicache-prefill is wanted twice"),
+    ] {
+        let wanted = read(&format!("{LAPTOP}{text}"));
+        let found = launches(&wanted, Ground::Kubernetes).expect_err(text).to_string();
+        assert!(found.starts_with(said), "{text}: {found}");
+    }
+}
+
+#[test]
+fn what_peers_dial_announces_its_own_address() {
+    let all = one("[model]\npath = \"m\"\n[serving]\nmode = \"pd\"\n");
+    assert_eq!([1, 2].map(|i| all[i].variable("SGLANG_HOST_IP")), [Some("127.0.0.1"); 2]);
+    assert_eq!(one(LAPTOP)[1].variable("SGLANG_HOST_IP"), None);
 }
 
 prop_compose! {
@@ -244,7 +288,10 @@ fn holds(wanted: &Deployment, ground: Ground, all: &[Launch]) {
         assert!(!spelt.contains("localhost"), "{spelt}");
         assert_eq!(
             spelt.contains("$("),
-            ground != Ground::Hosts && (uses_store || wanted.master.ha.is_some() && launch.role == Role::Master)
+            ground != Ground::Hosts
+                && (launch.role.is_engine()
+                    || launch.role == Role::Store
+                    || wanted.master.ha.is_some() && launch.role == Role::Master)
         );
     }
 }
