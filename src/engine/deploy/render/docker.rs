@@ -18,7 +18,7 @@ pub(crate) fn files(context: &Context<'_>) -> Result<Vec<File>, DeployError> {
             if let Some(argv) = launch.drain_argv() {
                 text.push_str(&format!("  docker exec {} {} || true\n", launch.name, words::shell_line(&argv)));
             }
-            text.push_str(&format!("  docker stop --time {} {} || true\n", launch.stop_s, launch.name));
+            text.push_str(&format!("  docker stop -t {} {} || true\n", launch.stop_s, launch.name));
             text.push_str(&format!("  docker rm {} || true\n", launch.name));
         }
         text.push_str("}\n\ncase ${1:-} in\n  up) up ;;\n  down) down ;;\n  *) echo \"usage: $0 up | down\" >&2; exit 2 ;;\nesac\n");

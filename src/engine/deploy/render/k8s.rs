@@ -34,15 +34,11 @@ pub(crate) fn files(context: &Context<'_>) -> Result<Vec<File>, DeployError> {
 /// Do others call its pods one by one?
 fn by_pod(context: &Context<'_>, workload: &Workload<'_>) -> bool {
     match workload.role {
-        Role::Master => elected(context, workload),
+        Role::Master => workload.is_elected(context),
         Role::Store | Role::Prefill | Role::Decode => true,
         Role::Server => context.wanted.serving.mode == Mode::Distributed,
         Role::Router => false,
     }
-}
-
-fn elected(context: &Context<'_>, workload: &Workload<'_>) -> bool {
-    workload.role == Role::Master && context.wanted.master.ha.is_some()
 }
 
 fn metadata(context: &Context<'_>, name: &str, labels: Option<Value>) -> Value {
@@ -53,10 +49,11 @@ fn metadata(context: &Context<'_>, name: &str, labels: Option<Value>) -> Value {
 fn said(context: &Context<'_>, workload: &Workload<'_>) -> String {
     let mut lines: Vec<String> =
         workload.launches.iter().map(|launch| format!("{} takes {}.", launch.name, takes(launch))).collect();
+    lines.extend(workload.model_in_image(context));
     if workload.role == Role::Decode {
         lines.push("It has no HiCache: what it decodes was looked up in the store by the prefill servers.".to_owned());
     }
-    if elected(context, workload) {
+    if workload.is_elected(context) {
         lines.push(
             "One of them is ready: the leader. Clients find it in etcd, so no Service stands before its RPC port."
                 .to_owned(),
@@ -120,7 +117,7 @@ fn starts_within(workload: &Workload<'_>) -> u32 {
 fn stateful_set(context: &Context<'_>, workload: &Workload<'_>) -> Result<Document, DeployError> {
     let ranks = workload.size > 1;
     let mut comment = said(context, workload);
-    let update = if elected(context, workload) {
+    let update = if workload.is_elected(context) {
         map! { "type": "OnDelete" }
     } else if ranks {
         comment.push_str("\nIts pods are ranks of one server and change together: after an apply, delete them all.");
@@ -144,10 +141,9 @@ fn stateful_set(context: &Context<'_>, workload: &Workload<'_>) -> Result<Docume
     Ok((comment, document))
 }
 
-/// Nodes are drained one pod at a time. Of elected masters one is ready, so a budget would forbid every drain; of the ranks of a
-/// server none can be missed.
+/// Nodes are drained one pod at a time.
 fn disruption_budget(context: &Context<'_>, workload: &Workload<'_>) -> Option<Document> {
-    if workload.replicas < 2 || workload.size > 1 || elected(context, workload) {
+    if !workload.has_budget(context) {
         return None;
     }
     let document = map! {

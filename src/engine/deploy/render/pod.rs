@@ -4,7 +4,7 @@ use serde_yaml_ng::Value;
 
 use crate::engine::deploy::render::Context;
 use crate::engine::deploy::render::yaml::{Spell, map, pairs};
-use crate::engine::deploy::{DeployError, Image, Launch, Mount, Probe, ProbeBy, Role};
+use crate::engine::deploy::{DeployError, Image, Launch, Mount, Port, Probe, ProbeBy, Role};
 
 /// Seconds in which upstream's store, while it sets up, hears no signal (0.3.13: 20 tries of 4.4 s).
 const SETUP_S: u32 = 90;
@@ -52,6 +52,29 @@ impl<'a> Workload<'a> {
         ]
     }
 
+    /// Is it masters of which one is elected?
+    pub fn is_elected(&self, context: &Context<'_>) -> bool {
+        self.role == Role::Master && context.wanted.master.ha.is_some()
+    }
+
+    /// May nodes be drained while one of its pods is missing? Of elected masters one is ready, so a budget would forbid every drain;
+    /// of the ranks of a server none can be missed.
+    pub fn has_budget(&self, context: &Context<'_>) -> bool {
+        self.replicas > 1 && self.size == 1 && !self.is_elected(context)
+    }
+
+    /// What has to be said of the model, where no volume brings it.
+    pub fn model_in_image(&self, context: &Context<'_>) -> Option<String> {
+        let path = &context.wanted.model.path;
+        let missing = self.role.is_engine() && path.starts_with('/') && model_volume(context).is_none();
+        missing.then(|| {
+            format!(
+                "{path} must be in the image of {}: no kubernetes.model_claim or model_host_path.",
+                self.role.word()
+            )
+        })
+    }
+
     /// The label that selects its pods.
     pub fn selector(&self) -> [(&'static str, String); 1] {
         [("app.kubernetes.io/instance", self.name.to_owned())]
@@ -59,17 +82,19 @@ impl<'a> Workload<'a> {
 
     /// Ports of its pods with names that are unique in a pod.
     pub fn ports(&self) -> Vec<(String, u16)> {
-        let several = self.launches.len() > 1;
-        let name = |name: &str, at: usize| if several { format!("{name}-{at}") } else { name.to_owned() };
         let launches = self.launches.iter().enumerate();
-        launches.flat_map(|(at, l)| l.ports.iter().map(move |port| (name(port.name, at), port.number))).collect()
+        launches.flat_map(|(at, l)| l.ports.iter().map(move |port| (self.port_name(port, at), port.number))).collect()
+    }
+
+    /// The name of a port of the `at`-th container.
+    fn port_name(&self, port: &Port, at: usize) -> String {
+        if self.launches.len() > 1 { format!("{}-{at}", port.name) } else { port.name.to_owned() }
     }
 
     /// Ports for a Service in front of its pods.
     pub fn service_ports(&self, context: &Context<'_>) -> Vec<Value> {
         // With an election, clients find the leader in etcd: a Service would send them to a stand-by, whose RPC port is closed.
-        let elected = self.role == Role::Master && context.wanted.master.ha.is_some();
-        let fit = self.ports().into_iter().filter(|(name, _)| !(elected && name == "rpc"));
+        let fit = self.ports().into_iter().filter(|(name, _)| !(self.is_elected(context) && name == "rpc"));
         fit.map(|(name, port)| map! { "name": name, "port": port }).collect()
     }
 
@@ -84,9 +109,9 @@ impl<'a> Workload<'a> {
     fn pod(&self, context: &Context<'_>) -> Result<Value, DeployError> {
         let kubernetes = &context.wanted.kubernetes;
         let containers: Result<Vec<Value>, _> =
-            self.launches.iter().map(|launch| self.container(context, launch)).collect();
+            self.launches.iter().enumerate().map(|(at, launch)| self.container(context, at, launch)).collect();
         let on_own_nodes = self.role == Role::Store || self.role.is_engine();
-        let alone = self.role == Role::Store || (self.role == Role::Master && context.wanted.master.ha.is_some());
+        let alone = self.role == Role::Store || self.is_elected(context);
         let host_network = kubernetes.host_network;
         Ok(map! {
             // Variables of Services would come among those of Mooncake: a Service mooncake-master sets MOONCAKE_MASTER_PORT.
@@ -120,7 +145,8 @@ impl<'a> Workload<'a> {
         map! { "podAntiAffinity": map! { "requiredDuringSchedulingIgnoredDuringExecution": vec![term] } }
     }
 
-    fn container(&self, context: &Context<'_>, launch: &Launch) -> Result<Value, DeployError> {
+    /// The `at`-th container.
+    fn container(&self, context: &Context<'_>, at: usize, launch: &Launch) -> Result<Value, DeployError> {
         let resources = &launch.resources;
         let argv = launch.container_argv();
         // What goes before the program (the wait, numactl) is the command; the program and its flags are the arguments.
@@ -150,7 +176,7 @@ impl<'a> Workload<'a> {
             "command": texts(command),
             "args": texts(arguments),
             "env": environment(launch),
-            "ports": launch.ports.iter().map(|p| map! { "name": p.name, "containerPort": p.number }).collect::<Vec<_>>(),
+            "ports": launch.ports.iter().map(|p| map! { "name": self.port_name(p, at), "containerPort": p.number }).collect::<Vec<_>>(),
             "startupProbe": probe(&started(launch)),
             "readinessProbe": probe(&launch.probes.readiness),
             "livenessProbe": probe(&launch.probes.liveness),

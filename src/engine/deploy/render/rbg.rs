@@ -38,10 +38,6 @@ pub(crate) fn files(context: &Context<'_>) -> Result<Vec<File>, DeployError> {
     Ok(vec![File { name: "rbg.yaml".to_owned(), text: yaml::file(&head, &documents) }])
 }
 
-fn elected(context: &Context<'_>, workload: &Workload<'_>) -> bool {
-    workload.role == Role::Master && context.wanted.master.ha.is_some()
-}
-
 fn said(context: &Context<'_>, workloads: &[Workload<'_>], old: bool) -> String {
     let mut lines = Vec::new();
     if old {
@@ -49,12 +45,13 @@ fn said(context: &Context<'_>, workloads: &[Workload<'_>], old: bool) -> String 
     }
     for workload in workloads {
         lines.extend(workload.launches.iter().map(|launch| format!("{} takes {}.", launch.name, takes(launch))));
+        lines.extend(workload.model_in_image(context));
         if workload.role == Role::Decode {
             lines.push(
                 "decode has no HiCache: what it decodes was looked up in the store by the prefill servers.".to_owned(),
             );
         }
-        if elected(context, workload) {
+        if workload.is_elected(context) {
             lines.push(
                 "Of the masters the leader alone is ready. Clients find it in etcd; nothing depends on the role."
                     .to_owned(),
@@ -158,7 +155,7 @@ fn entry(context: &Context<'_>, workload: &Workload<'_>, old: bool) -> Option<(S
 
 /// Nodes are drained one pod at a time. A number of pods, not a share: for pods whose owner cannot be asked, only that counts.
 fn disruption_budget(context: &Context<'_>, workload: &Workload<'_>) -> Option<(String, Value)> {
-    if workload.replicas < 2 || workload.size > 1 || elected(context, workload) {
+    if !workload.has_budget(context) {
         return None;
     }
     let document = map! {

@@ -2,11 +2,11 @@
 //!
 //! The environment is in a file of its own, so that a value can be changed without the unit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::deploy::render::{Context, File, env, takes, words};
 use crate::engine::deploy::{Launch, Role};
-use crate::engine::plan::client::GIB1;
+use crate::engine::plan::client::{GIB1, MIB2};
 
 /// The files of every host.
 pub(crate) fn files(context: &Context<'_>) -> Vec<File> {
@@ -22,10 +22,8 @@ pub(crate) fn files(context: &Context<'_>) -> Vec<File> {
             }
         }
         files.push(File { name: format!("{host}/etc/sysctl.d/60-{folder}.conf"), text: sysctl(context, &launches) });
-        let pages = pages(&launches).get(&GIB1).copied().unwrap_or(0);
-        if pages > 0 {
-            let name = format!("{host}/etc/tmpfiles.d/{folder}-hugepages.conf");
-            files.push(File { name, text: tmpfiles(context, pages) });
+        if let Some(text) = tmpfiles(context, &launches) {
+            files.push(File { name: format!("{host}/etc/tmpfiles.d/{folder}-hugepages.conf"), text });
         }
     }
     files
@@ -58,6 +56,11 @@ fn unit(context: &Context<'_>, launch: &Launch, beside: &[&Launch]) -> String {
     line(format!("Description={folder}: {what}"));
     line(format!("Wants={}", wants.join(" ")));
     line(format!("After={}", after.join(" ")));
+    for mount in &launch.mounts {
+        line(format!("RequiresMountsFor={}", words::unit(&mount.path)));
+    }
+    // A cache that gave up after five tries would stay away until somebody looks.
+    line("StartLimitIntervalSec=0".to_owned());
     line(String::new());
     line("[Service]".to_owned());
     line("Type=exec".to_owned());
@@ -66,6 +69,12 @@ fn unit(context: &Context<'_>, launch: &Launch, beside: &[&Launch]) -> String {
     }
     if !launch.env.is_empty() {
         line(format!("EnvironmentFile=/etc/{folder}/{}.env", launch.name));
+    }
+    // The store takes a missing folder for an error. That of one process is made below the one that must be there.
+    for mount in launch.mounts.iter().filter(|mount| mount.writes && mount.path != wanted.nodes.ssd_path) {
+        let owner = if wanted.host.user.is_empty() { "root" } else { &wanted.host.user };
+        let argv = ["/usr/bin/install", "-d", "-o", owner, &mount.path].map(str::to_owned);
+        line(format!("ExecStartPre=+{}", words::unit_line(&argv)));
     }
     if let Some(script) = launch.wait_script() {
         line(format!("ExecStartPre={}", words::unit_line(&["/bin/bash".to_owned(), "-c".to_owned(), script])));
@@ -105,13 +114,24 @@ fn unit(context: &Context<'_>, launch: &Launch, beside: &[&Launch]) -> String {
     text
 }
 
-/// Huge pages of all processes of a host, by their size.
-fn pages(launches: &[&Launch]) -> BTreeMap<u64, u64> {
-    let mut sum = BTreeMap::new();
-    for (page, count) in launches.iter().filter_map(|launch| launch.resources.hugepages) {
-        *sum.entry(page).or_default() += count;
+/// Huge pages of all processes of a host, by their size and NUMA node. `None` is for the whole host.
+fn pools(launches: &[&Launch]) -> BTreeMap<(u64, Option<u32>), u64> {
+    let mut pools: BTreeMap<(u64, Option<u32>), u64> = BTreeMap::new();
+    for launch in launches {
+        if let Some((page, count)) = launch.resources.hugepages {
+            *pools.entry((page, launch.numa)).or_default() += count;
+        }
     }
-    sum
+    // The kernel spreads a count for the whole host over all nodes, where a bound process then finds too few, and the count of a node
+    // holds for all in it: so who is not bound gets a share of each.
+    let nodes: BTreeSet<u32> = launches.iter().filter_map(|launch| launch.numa).collect();
+    for page in if nodes.is_empty() { &[][..] } else { &[MIB2, GIB1] } {
+        let Some(count) = pools.remove(&(*page, None)) else { continue };
+        for node in &nodes {
+            *pools.entry((*page, Some(*node))).or_default() += count.div_ceil(nodes.len() as u64);
+        }
+    }
+    pools
 }
 
 fn sysctl(context: &Context<'_>, launches: &[&Launch]) -> String {
@@ -121,19 +141,48 @@ fn sysctl(context: &Context<'_>, launches: &[&Launch]) -> String {
     let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
     text.push_str("# Else an outgoing connection may take one of these first. Ports that are reserved already have to be added.\n");
     text.push_str(&format!("net.ipv4.ip_local_reserved_ports = {}\n", ports.join(",")));
-    for (page, count) in pages(launches) {
-        if page != GIB1 {
-            text.push_str("# Of 2 MiB, for these processes alone: what others take has to be added.\n");
-            text.push_str(&format!("vm.nr_hugepages = {count}\n"));
-        }
+    if let Some(count) = pools(launches).get(&(MIB2, None)) {
+        text.push_str("# Of 2 MiB, for these processes alone: what others take has to be added.\n");
+        text.push_str(&format!("vm.nr_hugepages = {count}\n"));
     }
     text
 }
 
-fn tmpfiles(context: &Context<'_>, pages: u64) -> String {
-    format!(
-        "# {}\n# Best reserved at boot, while memory is whole: hugepagesz=1G hugepages={pages} on the kernel's command line.\n\
-         w /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages - - - - {pages}\n",
-        context.head
-    )
+/// The pools that no sysctl fills: pages of 1 GiB, and those of one NUMA node.
+fn tmpfiles(context: &Context<'_>, launches: &[&Launch]) -> Option<String> {
+    let pools: Vec<_> = pools(launches).into_iter().filter(|(pool, _)| *pool != (MIB2, None)).collect();
+    let (mut boot, mut lines) = (Vec::new(), String::new());
+    for ((page, node), count) in &pools {
+        let of = node.map_or("kernel/mm".to_owned(), |node| format!("devices/system/node/node{node}"));
+        lines.push_str(&format!("w /sys/{of}/hugepages/hugepages-{}kB/nr_hugepages - - - - {count}\n", page / 1024));
+        if *page == GIB1 {
+            boot.push(node.map_or(count.to_string(), |node| format!("{node}:{count}")));
+        }
+    }
+    let mut text = format!("# {}\n# For these processes alone: what others take has to be added.\n", context.head);
+    if !boot.is_empty() {
+        let pages = boot.join(",");
+        text.push_str("# Best reserved at boot, while memory is whole, on the kernel's command line: ");
+        text.push_str(&format!("hugepagesz=1G hugepages={pages}\n"));
+    }
+    (!pools.is_empty()).then_some(text + &lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::deploy::launch::tests::bare;
+
+    #[test]
+    fn huge_pages_are_where_their_processes_are_bound() {
+        let taking = |numa, count| {
+            let mut launch = Launch { numa, ..bare() };
+            launch.resources.hugepages = Some((MIB2, count));
+            launch
+        };
+        let (free, first, second) = (taking(None, 11), taking(Some(0), 100), taking(Some(1), 100));
+        assert_eq!(pools(&[&free, &free]), BTreeMap::from([((MIB2, None), 22)]));
+        let expected = BTreeMap::from([((MIB2, Some(0)), 106), ((MIB2, Some(1)), 106)]);
+        assert_eq!(pools(&[&free, &first, &second]), expected);
+    }
 }
