@@ -70,7 +70,12 @@ impl Args {
         let files =
             render(&wanted, self.kind, &one_line(&source)).map_err(|error| wrong(&self.file, &error.to_string()))?;
         match &self.out {
-            Some(dir) => write::into(dir, &files, self.force)?,
+            Some(dir) => {
+                write::into(dir, &files, self.force)?;
+                if let Some(next) = next(self.kind, &dir.display().to_string()) {
+                    output::say(next);
+                }
+            }
             None if self.json => {
                 let files: Vec<_> = files.iter().map(|f| json!({"name": f.name, "text": f.text})).collect();
                 output::json(&json!({"schema": "mcctl.render/1", "files": files}))?;
@@ -79,6 +84,20 @@ impl Args {
         }
         Ok(Exit::Done)
     }
+}
+
+/// What to do with the files below `dir`.
+fn next(kind: Kind, dir: &str) -> Option<String> {
+    Some(match kind {
+        Kind::Env | Kind::Sglang => return None,
+        Kind::Systemd => format!(
+            "next, for each HOST: rsync -r {dir}/HOST/etc/ root@HOST:/etc/, and there as root: systemctl daemon-reload; sysctl --system; \
+             systemd-tmpfiles --create; systemctl enable --now UNIT..."
+        ),
+        Kind::Docker => format!("next, on each HOST: sh {dir}/HOST/docker.sh"),
+        Kind::Compose => format!("next, on each HOST: docker compose -f {dir}/HOST/compose.yaml up -d"),
+        Kind::K8s | Kind::Rbg => format!("next: kubectl apply -f {dir}"),
+    })
 }
 
 fn one_line(text: &str) -> String {
