@@ -10,6 +10,7 @@ pub mod env;
 pub mod http;
 pub mod kube;
 pub mod lint;
+pub mod load;
 pub mod master;
 pub mod metadata;
 pub mod plan;

@@ -1,0 +1,209 @@
+//! When requests are to come: absolute instants, so that a late one does not put off those after it.
+//!
+//! Gaps are drawn at rate one and carried over to the wanted rate by the inverse of its integral. So every law of gaps goes with
+//! every course of the rate, and a gap that falls into a ramp is right on both sides.
+
+use std::time::Duration;
+
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution as _, Gamma};
+
+/// The law of the gaps between arrivals, at a mean of one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Gaps {
+    /// All the same.
+    Even,
+    /// Evenly between nothing and twice the mean, as `bench_multiturn.py` has it.
+    Uniform,
+    /// Gamma with this shape. One is a Poisson process; less comes in bursts, more is smoother (vLLM's `burstiness`).
+    Gamma(f64),
+}
+
+impl Gaps {
+    /// A Poisson process.
+    pub const POISSON: Gaps = Gaps::Gamma(1.0);
+}
+
+/// The course of the rate, arrivals per second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rate {
+    /// Always the same, above zero. Infinite: all at once.
+    Constant(f64),
+    /// From one rate to another along a line, and then the other.
+    Ramp {
+        /// At the start.
+        from: f64,
+        /// At the end, above zero, and after it.
+        to: f64,
+        /// How long it takes.
+        over: Duration,
+    },
+}
+
+impl Rate {
+    /// When `arrivals` (a sum of gaps at rate one) are due, seconds: the inverse of the integral of the rate.
+    fn due(self, arrivals: f64) -> f64 {
+        match self {
+            Rate::Constant(rate) => arrivals / rate,
+            Rate::Ramp { from, to, over } => {
+                let over = over.as_secs_f64();
+                let within = f64::midpoint(from, to) * over;
+                if arrivals >= within {
+                    return over + (arrivals - within) / to;
+                }
+                // from*t + slope*t*t/2 = arrivals, in the form that also holds for a slope of nothing.
+                let slope = (to - from) / over;
+                2.0 * arrivals / (from + (from * from + 2.0 * slope * arrivals).max(0.0).sqrt())
+            }
+        }
+    }
+}
+
+/// A plan of arrivals.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Arrivals {
+    /// Drawn.
+    Drawn {
+        /// How they are spread.
+        gaps: Gaps,
+        /// How many there are.
+        rate: Rate,
+    },
+    /// Recorded times since the start, in order, divided by a speed-up.
+    Recorded {
+        /// The times.
+        at: Vec<Duration>,
+        /// Two plays a trace in half its time.
+        speed: f64,
+    },
+}
+
+impl Arrivals {
+    /// The instants, as durations since the start, never falling. Drawn ones have no end.
+    pub fn instants(self, rng: ChaCha8Rng) -> Instants {
+        Instants { arrivals: self, rng, sum: 0.0, index: 0 }
+    }
+}
+
+/// See [`Arrivals::instants`].
+#[derive(Clone, Debug)]
+pub struct Instants {
+    arrivals: Arrivals,
+    rng: ChaCha8Rng,
+    sum: f64,
+    index: usize,
+}
+
+/// Beyond any run: later instants are cut to it.
+const FAR: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).map_or(FAR, |at| at.min(FAR))
+}
+
+impl Iterator for Instants {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        match &self.arrivals {
+            Arrivals::Drawn { gaps, rate } => {
+                // The first comes at once where gaps are even, and after a gap elsewhere: a Poisson process has no arrival at zero.
+                let gap = match *gaps {
+                    Gaps::Even => f64::from(u8::from(self.index > 0)),
+                    Gaps::Uniform => 2.0 * self.rng.random::<f64>(),
+                    Gaps::Gamma(shape) => Gamma::new(shape, 1.0 / shape).map_or(1.0, |law| law.sample(&mut self.rng)),
+                };
+                self.index += 1;
+                self.sum += gap;
+                Some(seconds(rate.due(self.sum)))
+            }
+            Arrivals::Recorded { at, speed } => {
+                let at = at.get(self.index)?;
+                self.index += 1;
+                Some(seconds(at.as_secs_f64() / speed))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::load::Seed;
+
+    fn instants(gaps: Gaps, rate: Rate, count: usize) -> Vec<f64> {
+        let rng = Seed(5).generator("arrivals", 0);
+        Arrivals::Drawn { gaps, rate }.instants(rng).take(count).map(|at| at.as_secs_f64()).collect()
+    }
+
+    /// The largest distance between the sample's distribution and `law`, times the root of its size (Kolmogorov and Smirnov).
+    fn distance(mut sample: Vec<f64>, law: impl Fn(f64) -> f64) -> f64 {
+        sample.sort_by(f64::total_cmp);
+        let n = sample.len() as f64;
+        let one = |(i, x): (usize, &f64)| {
+            let expected = law(*x);
+            (expected - i as f64 / n).abs().max((expected - (i + 1) as f64 / n).abs())
+        };
+        sample.iter().enumerate().map(one).fold(0.0, f64::max) * n.sqrt()
+    }
+
+    fn gaps_of(instants: &[f64]) -> Vec<f64> {
+        std::iter::once(&0.0).chain(instants).zip(instants).map(|(a, b)| b - a).collect()
+    }
+
+    /// Not exceeded by 99.9 % of samples that follow the law.
+    const KS_999: f64 = 1.95;
+
+    #[test]
+    fn even_arrivals_keep_their_distance_for_ever() {
+        let at = instants(Gaps::Even, Rate::Constant(10.0), 1_000_000);
+        assert_eq!(at[0], 0.0);
+        assert!((at[999_999] - 99_999.9).abs() < 1e-6, "{}", at[999_999]);
+    }
+
+    #[test]
+    fn poisson_arrivals_have_exponential_gaps() {
+        let gaps = gaps_of(&instants(Gaps::POISSON, Rate::Constant(4.0), 20_000));
+        let found = distance(gaps, |gap| 1.0 - (-4.0 * gap).exp());
+        assert!(found < KS_999, "{found}");
+    }
+
+    #[test]
+    fn gamma_arrivals_follow_their_law_at_shapes_that_have_a_closed_form() {
+        // Shape 2 is the sum of two exponential gaps (Erlang).
+        let gaps = gaps_of(&instants(Gaps::Gamma(2.0), Rate::Constant(4.0), 20_000));
+        let found = distance(gaps, |gap| 1.0 - (-8.0 * gap).exp() * (1.0 + 8.0 * gap));
+        assert!(found < KS_999, "{found}");
+        // Bursts: mean and variance of shape 0.25.
+        let gaps = gaps_of(&instants(Gaps::Gamma(0.25), Rate::Constant(1.0), 100_000));
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+        assert!((mean - 1.0).abs() < 0.03 && (variance - 4.0).abs() < 0.3, "{mean} {variance}");
+    }
+
+    #[test]
+    fn a_ramp_has_the_arrivals_of_its_area_and_goes_on_at_its_end() {
+        let rate = Rate::Ramp { from: 0.0, to: 10.0, over: Duration::from_secs(10) };
+        let at = instants(Gaps::Even, rate, 151);
+        assert!((at[50] - 10.0).abs() < 1e-9, "50 arrivals in the ramp: {}", at[50]);
+        assert!((at[150] - 20.0).abs() < 1e-9, "then ten a second: {}", at[150]);
+        assert!((at[8] - 4.0).abs() < 1e-9, "the square root of 2 x 8 / 1: {}", at[8]);
+        let down = Rate::Ramp { from: 10.0, to: 2.0, over: Duration::from_secs(10) };
+        assert!((instants(Gaps::Even, down, 63)[62] - 11.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_trace_is_played_at_its_speed_and_ends() {
+        let at = [0, 1_500, 4_000].map(Duration::from_millis).to_vec();
+        let played: Vec<Duration> = Arrivals::Recorded { at, speed: 2.0 }.instants(Seed(0).generator("", 0)).collect();
+        assert_eq!(played, [0, 750, 2_000].map(Duration::from_millis));
+    }
+
+    #[test]
+    fn absurd_rates_do_not_panic() {
+        for rate in [1e-300, f64::INFINITY, 1e300] {
+            assert_eq!(instants(Gaps::POISSON, Rate::Constant(rate), 3).len(), 3);
+        }
+    }
+}

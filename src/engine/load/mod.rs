@@ -1,0 +1,14 @@
+//! Load on a server, and how it answers: what is sent when, and what the answers say. Knows nothing of Mooncake.
+//!
+//! The cores (`seed`, `distribution`, `arrivals`, `driver`) have no clock and no socket: times are durations since the run began,
+//! and randomness comes from one [`Seed`]. The same seed gives the same requests at the same planned instants.
+
+mod arrivals;
+mod distribution;
+mod driver;
+mod seed;
+
+pub use arrivals::{Arrivals, Gaps, Instants, Rate};
+pub use distribution::{Distribution, ParseDistributionError};
+pub use driver::{Driver, Pace, Ready, Rules, Script, Start, Turn};
+pub use seed::Seed;
