@@ -3,6 +3,7 @@
 //! The cores (`seed`, `distribution`, `arrivals`, `driver`) have no clock and no socket: times are durations since the run began,
 //! and randomness comes from one [`Seed`]. The same seed gives the same requests at the same planned instants.
 
+pub mod answer;
 mod arrivals;
 mod distribution;
 mod driver;

@@ -1,0 +1,264 @@
+//! What a streamed answer says, read as it comes: when tokens came, what they were, and what the server told about them.
+
+mod generate;
+mod openai;
+mod sse;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+pub use sse::{Event, FrameTooLong, Frames};
+
+/// Which words a server streams in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// SGLang's `/generate`.
+    Generate,
+    /// `/v1/chat/completions`.
+    Chat,
+    /// `/v1/completions`.
+    Completions,
+}
+
+/// Where the tokens of a prompt came from, as SGLang tells it (`cached_tokens_details`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Cached {
+    /// From device memory (L1).
+    pub device: u32,
+    /// From host memory (L2).
+    pub host: u32,
+    /// From the store (L3).
+    pub storage: u32,
+    /// Which store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend: Option<String>,
+}
+
+/// What the server says of its own times, seconds as it gives them. Nothing of it has to be there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct ServerTimes {
+    /// In the queue.
+    pub queue: Option<f64>,
+    /// Waiting for L3.
+    pub storage_prefetch_wait: Option<f64>,
+    /// From its receipt to the first token.
+    pub first_token: Option<f64>,
+    /// From its receipt to the end.
+    pub end_to_end: Option<f64>,
+    /// When the prefill began, Unix.
+    pub forward_entry: Option<f64>,
+    /// When the prefill was done, Unix.
+    pub prefill_finished: Option<f64>,
+}
+
+/// What an answer says in all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answer {
+    /// Tokens of the prompt, by the server.
+    pub prompt_tokens: Option<u32>,
+    /// Tokens of the answer, by the server.
+    pub completion_tokens: Option<u32>,
+    /// Tokens of the prompt that were cached, in all.
+    pub cached_tokens: Option<u32>,
+    /// The same by tier; `None` where the server does not tell, or cached nothing.
+    pub cached: Option<Cached>,
+    /// Why it ended: `length`, `stop`, `abort` ...
+    pub finish_reason: Option<String>,
+    /// An error that came in the stream.
+    pub error: Option<String>,
+    /// The text, for a conversation that goes on with it.
+    pub text: String,
+    /// The token ids, where the server gives them.
+    pub output_ids: Vec<u32>,
+    /// Its own times.
+    pub times: ServerTimes,
+    /// Did it say that it is complete (`[DONE]`)?
+    pub done: bool,
+    /// Frames that were no JSON of the dialect.
+    pub bad_frames: u32,
+    /// The first of them, fit for a line.
+    pub bad_frame: Option<String>,
+}
+
+/// Tokens that came together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// When their bytes were read, since the start of the run.
+    pub at: Duration,
+    /// How many, at least one. On OpenAI's routes a frame is taken for one token, since it does not say.
+    pub tokens: u32,
+}
+
+/// Reads one answer. Time is linear in the bytes that come.
+#[derive(Debug)]
+pub struct Reader {
+    dialect: Dialect,
+    frames: Frames,
+    generate: generate::Progress,
+    answer: Answer,
+}
+
+impl Reader {
+    /// A reader of `dialect`.
+    pub fn new(dialect: Dialect) -> Reader {
+        Reader {
+            dialect,
+            frames: Frames::default(),
+            generate: generate::Progress::default(),
+            answer: Answer::default(),
+        }
+    }
+
+    /// Bytes that were read at `at`; `arrived` hears of every frame with tokens.
+    ///
+    /// # Errors
+    /// A frame grows beyond all measure.
+    pub fn push(&mut self, bytes: &[u8], at: Duration, mut arrived: impl FnMut(Arrival)) -> Result<(), FrameTooLong> {
+        let Reader { dialect, frames, generate, answer } = self;
+        frames.push(bytes, |event| {
+            let data = match event {
+                Event::Data(data) => data,
+                Event::Done => {
+                    answer.done = true;
+                    return;
+                }
+            };
+            let tokens = match dialect {
+                Dialect::Generate => generate.read(data, answer),
+                Dialect::Chat | Dialect::Completions => openai::read(data, answer),
+            };
+            match tokens {
+                Some(0) => {}
+                Some(tokens) => arrived(Arrival { at, tokens }),
+                None => {
+                    answer.bad_frames += 1;
+                    answer
+                        .bad_frame
+                        .get_or_insert_with(|| String::from_utf8_lossy(&data[..data.len().min(120)]).into_owned());
+                }
+            }
+        })
+    }
+
+    /// The stream is over.
+    pub fn finish(mut self) -> Answer {
+        if self.dialect == Dialect::Generate {
+            self.generate.finish(&mut self.answer);
+        }
+        self.answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn fixture(name: &str) -> Vec<u8> {
+        std::fs::read(format!("{}/fixtures/load/{name}", env!("CARGO_MANIFEST_DIR"))).expect("it is there")
+    }
+
+    /// Read `bytes` in pieces of `step`; the time is the number of bytes read.
+    fn read(dialect: Dialect, bytes: &[u8], step: usize) -> (Answer, Vec<Arrival>) {
+        let (mut reader, mut arrivals, mut at) = (Reader::new(dialect), Vec::new(), 0);
+        for piece in bytes.chunks(step) {
+            at += piece.len();
+            reader
+                .push(piece, Duration::from_nanos(at as u64), |arrival| arrivals.push(arrival))
+                .expect("short frames");
+        }
+        (reader.finish(), arrivals)
+    }
+
+    #[test]
+    fn an_answer_of_generate_is_read_token_by_token_though_its_text_is_empty() {
+        let (answer, arrivals) = read(Dialect::Generate, &fixture("generate.sse"), 4096);
+        assert_eq!(arrivals.iter().map(|a| a.tokens).collect::<Vec<_>>(), [1, 1, 1, 1]);
+        assert_eq!((answer.prompt_tokens, answer.completion_tokens), (Some(91), Some(4)));
+        assert_eq!((answer.cached_tokens, answer.cached.clone()), (Some(0), None));
+        assert_eq!(answer.output_ids, [1974; 4]);
+        assert_eq!(answer.finish_reason.as_deref(), Some("length"));
+        assert!(answer.times.first_token.is_some_and(|seconds| (seconds - 0.076_098_222).abs() < 1e-9));
+        assert_eq!((answer.times.storage_prefetch_wait, answer.done, answer.bad_frames), (Some(0.0), true, 0));
+    }
+
+    #[test]
+    fn an_answer_of_chat_has_its_text_its_usage_and_its_tiers() {
+        let (answer, arrivals) = read(Dialect::Chat, &fixture("chat.sse"), 4096);
+        assert_eq!(arrivals.len(), 4, "the frame of the role and that of the end carry none");
+        assert_eq!(
+            (answer.prompt_tokens, answer.completion_tokens, answer.cached_tokens),
+            (Some(95), Some(4), Some(1))
+        );
+        assert_eq!(answer.cached, Some(Cached { device: 1, ..Cached::default() }));
+        assert!(answer.text.starts_with(" doraelarzan"), "{}", answer.text);
+        assert_eq!((answer.finish_reason.as_deref(), answer.done), (Some("length"), true));
+    }
+
+    #[test]
+    fn an_answer_of_completions_counts_frames_of_empty_text() {
+        let (answer, arrivals) = read(Dialect::Completions, &fixture("completions.sse"), 4096);
+        assert_eq!((arrivals.len(), answer.completion_tokens), (3, Some(3)));
+        assert_eq!(answer.cached.map(|cached| cached.device), Some(90));
+    }
+
+    #[test]
+    fn tiers_of_a_store_are_read() {
+        let frame = br#"data: {"text":"x","output_ids":[5],"meta_info":{"finish_reason":{"type":"stop","matched":2},"prompt_tokens":800,"completion_tokens":1,"cached_tokens":784,"cached_tokens_details":{"device":16,"host":0,"storage":768,"storage_backend":"MooncakeStore"}}}
+
+"#;
+        let (answer, _) = read(Dialect::Generate, frame, 7);
+        let cached = answer.cached.expect("told");
+        assert_eq!((cached.device, cached.host, cached.storage), (16, 0, 768));
+        assert_eq!(cached.backend.as_deref(), Some("MooncakeStore"));
+        assert!(!answer.done, "nobody said so");
+    }
+
+    #[test]
+    fn deltas_and_sums_of_ids_give_the_same_answer() {
+        let frame = |ids: &[u32], sum: usize, end: bool| {
+            let reason = if end { r#"{"type":"length"}"# } else { "null" };
+            format!(
+                "data: {{\"text\":\"\",\"output_ids\":{ids:?},\"meta_info\":{{\"finish_reason\":{reason},\"completion_tokens\":{sum}}}}}\n\n"
+            )
+        };
+        let sums = [frame(&[1], 1, false), frame(&[1, 2, 3], 3, false), frame(&[1, 2, 3, 4], 4, true)].concat();
+        let deltas = [frame(&[1], 1, false), frame(&[2, 3], 3, false), frame(&[4], 4, true)].concat();
+        for text in [sums, deltas] {
+            let (answer, arrivals) = read(Dialect::Generate, text.as_bytes(), 1000);
+            assert_eq!(answer.output_ids, [1, 2, 3, 4], "{text}");
+            assert_eq!(arrivals.iter().map(|a| a.tokens).collect::<Vec<_>>(), [1, 2, 1]);
+        }
+    }
+
+    #[test]
+    fn an_error_in_the_stream_and_frames_that_are_none_are_kept() {
+        let (answer, arrivals) =
+            read(Dialect::Chat, b"data: {\"error\":{\"message\":\"too long\"}}\n\ndata: {half\n\ndata: \xff\n\n", 64);
+        assert_eq!(answer.error.as_deref(), Some("too long"));
+        assert_eq!((answer.bad_frames, answer.bad_frame.as_deref()), (2, Some("{half")));
+        assert!(arrivals.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn an_answer_is_the_same_however_its_bytes_are_cut(step in 1_usize..600) {
+            for (dialect, name) in
+                [(Dialect::Generate, "generate.sse"), (Dialect::Chat, "chat.sse"), (Dialect::Completions, "completions.sse")]
+            {
+                let bytes = fixture(name);
+                let (whole, cut) = (read(dialect, &bytes, usize::MAX), read(dialect, &bytes, step));
+                prop_assert_eq!(whole.0, cut.0);
+                prop_assert_eq!(whole.1.len(), cut.1.len());
+            }
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400), which in 0..3_u8) {
+            let dialect = [Dialect::Generate, Dialect::Chat, Dialect::Completions][which as usize];
+            read(dialect, &[b"data: {\"meta_info\":{\"completion_tokens\":", &bytes[..], b"}}\n\n"].concat(), 50);
+            read(dialect, &bytes, 50);
+        }
+    }
+}
