@@ -447,9 +447,9 @@ mod tests {
             let service = |turn: Turn| ms(u64::from(turn.conversation * 7 + turn.index * 3) % 13);
             let sent = play(driver(), service);
             prop_assert_eq!(sent.len(), turns.iter().sum::<u32>() as usize);
-            for conversation in 0..turns.len() {
+            for (conversation, turns) in turns.iter().enumerate() {
                 let own: Vec<u32> = sent.iter().filter(|s| s.2.conversation as usize == conversation).map(|s| s.2.index).collect();
-                prop_assert_eq!(own, (0..turns[conversation]).collect::<Vec<_>>());
+                prop_assert_eq!(own, (0..*turns).collect::<Vec<_>>());
             }
             prop_assert_eq!(lines(&play(driver(), service)), lines(&sent), "the same seed, the same run");
         }

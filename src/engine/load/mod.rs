@@ -7,9 +7,12 @@ pub mod answer;
 mod arrivals;
 mod distribution;
 mod driver;
+mod histogram;
+pub mod paired;
 mod seed;
 
 pub use arrivals::{Arrivals, Gaps, Instants, Rate};
 pub use distribution::{Distribution, ParseDistributionError};
 pub use driver::{Driver, Pace, Ready, Rules, Script, Start, Turn};
+pub use histogram::{Histogram, Summary};
 pub use seed::Seed;

@@ -1,0 +1,166 @@
+//! Latencies in bounded memory, and the percentiles that so many of them can support.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram as Hdr;
+use serde::{Serialize, Serializer};
+
+/// The longest latency that is told apart from longer ones.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// A histogram of durations: three significant digits from one microsecond to a day, so at most some 200 KiB whatever its number;
+/// mean, deviation, least and largest are exact.
+#[derive(Clone, Debug)]
+pub struct Histogram {
+    counts: Hdr<u64>,
+    sum: f64,
+    squares: f64,
+    min: Duration,
+    max: Duration,
+}
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        let counts = Hdr::new_with_bounds(1_000, LONGEST.as_nanos() as u64, 3).expect("the bounds are right");
+        Histogram { counts, sum: 0.0, squares: 0.0, min: Duration::MAX, max: Duration::ZERO }
+    }
+}
+
+impl Histogram {
+    /// Count `value`, `times` over.
+    pub fn record(&mut self, value: Duration, times: u32) {
+        if times == 0 {
+            return;
+        }
+        let nanos = value.min(LONGEST).as_nanos() as u64;
+        (self.min, self.max) = (self.min.min(value), self.max.max(value));
+        self.counts.saturating_record_n(nanos.max(1_000), u64::from(times));
+        let seconds = value.as_secs_f64();
+        self.sum += seconds * f64::from(times);
+        self.squares += seconds * seconds * f64::from(times);
+    }
+
+    /// Count all of `other`.
+    pub fn add(&mut self, other: &Histogram) {
+        self.counts.add(&other.counts).expect("the same bounds");
+        self.sum += other.sum;
+        self.squares += other.squares;
+        (self.min, self.max) = (self.min.min(other.min), self.max.max(other.max));
+    }
+
+    /// How many were counted.
+    pub fn count(&self) -> u64 {
+        self.counts.len()
+    }
+
+    /// What can be said of them; `None` of none.
+    pub fn summary(&self) -> Option<Summary> {
+        let n = self.count();
+        if n == 0 {
+            return None;
+        }
+        let mean = self.sum / n as f64;
+        let at = |q: f64| Duration::from_nanos(self.counts.value_at_quantile(q));
+        // Beyond the q-th percentile lie n (1 - q) values: with fewer than one, the largest would be told under another name.
+        let supported = |q: f64| (n as f64 * (1.0 - q) >= 1.0 - 1e-9).then(|| at(q));
+        Some(Summary {
+            count: n,
+            mean: Duration::from_secs_f64(mean),
+            deviation: Duration::from_secs_f64((self.squares / n as f64 - mean * mean).max(0.0).sqrt()),
+            min: self.min,
+            p50: at(0.5),
+            p90: supported(0.9),
+            p95: supported(0.95),
+            p99: supported(0.99),
+            p999: supported(0.999),
+            max: self.max,
+        })
+    }
+}
+
+/// What a histogram says. A percentile is absent where the sample is too small for it: p99 takes 100 values, p99.9 takes 1,000.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// How many values.
+    pub count: u64,
+    /// The mean.
+    #[serde(rename = "mean_ms", serialize_with = "ms")]
+    pub mean: Duration,
+    /// The standard deviation of the values (not of the mean).
+    #[serde(rename = "deviation_ms", serialize_with = "ms")]
+    pub deviation: Duration,
+    /// The least.
+    #[serde(rename = "min_ms", serialize_with = "ms")]
+    pub min: Duration,
+    /// The median.
+    #[serde(rename = "p50_ms", serialize_with = "ms")]
+    pub p50: Duration,
+    /// Ninety of a hundred are at most this.
+    #[serde(rename = "p90_ms", serialize_with = "maybe_ms")]
+    pub p90: Option<Duration>,
+    /// Ninety-five of a hundred.
+    #[serde(rename = "p95_ms", serialize_with = "maybe_ms")]
+    pub p95: Option<Duration>,
+    /// Ninety-nine of a hundred.
+    #[serde(rename = "p99_ms", serialize_with = "maybe_ms")]
+    pub p99: Option<Duration>,
+    /// 999 of a thousand.
+    #[serde(rename = "p99_9_ms", serialize_with = "maybe_ms")]
+    pub p999: Option<Duration>,
+    /// The largest.
+    #[serde(rename = "max_ms", serialize_with = "ms")]
+    pub max: Duration,
+}
+
+fn ms<S: Serializer>(value: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    // To the microsecond.
+    to.serialize_f64((value.as_secs_f64() * 1e6).round() / 1e3)
+}
+
+fn maybe_ms<S: Serializer>(value: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    match value {
+        Some(value) => ms(value, to),
+        None => to.serialize_none(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_there_when_the_sample_supports_them() {
+        let mut histogram = Histogram::default();
+        assert_eq!(histogram.summary(), None);
+        for i in 1..=99_u64 {
+            histogram.record(Duration::from_millis(i), 1);
+        }
+        let few = histogram.summary().expect("some");
+        assert!(few.p95.is_some() && few.p99.is_none() && few.p999.is_none());
+        histogram.record(Duration::from_millis(100), 1);
+        let enough = histogram.summary().expect("some");
+        let p99 = enough.p99.expect("a hundred values").as_secs_f64();
+        assert!((p99 / 0.099 - 1.0).abs() < 2e-3, "{p99}");
+        assert_eq!(enough.mean, Duration::from_micros(50_500));
+        assert!((enough.deviation.as_secs_f64() - 0.028_866).abs() < 1e-6, "{:?}", enough.deviation);
+    }
+
+    #[test]
+    fn values_beyond_the_bounds_are_counted_and_two_histograms_add_up() {
+        let mut histogram = Histogram::default();
+        histogram.record(Duration::ZERO, 2);
+        histogram.record(Duration::MAX.min(Duration::from_secs(1 << 40)), 1);
+        let mut sum = Histogram::default();
+        sum.add(&histogram);
+        sum.add(&histogram);
+        assert_eq!((sum.count(), sum.summary().map(|s| s.min)), (6, Some(Duration::ZERO)));
+    }
+
+    #[test]
+    fn json_has_milliseconds_and_null_for_what_cannot_be_said() {
+        let mut histogram = Histogram::default();
+        histogram.record(Duration::from_micros(1_500), 1);
+        let json = serde_json::to_value(histogram.summary()).expect("numbers");
+        assert_eq!((json["mean_ms"].as_f64(), json["p99_ms"].is_null()), (Some(1.5), true));
+    }
+}
