@@ -10,7 +10,9 @@ mod driver;
 mod histogram;
 pub mod paired;
 mod seed;
+pub mod workload;
 
+pub use answer::Answer;
 pub use arrivals::{Arrivals, Gaps, Instants, Rate};
 pub use distribution::{Distribution, ParseDistributionError};
 pub use driver::{Driver, Pace, Ready, Rules, Script, Start, Turn};

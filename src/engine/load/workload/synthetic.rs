@@ -1,0 +1,237 @@
+//! Made-up conversations of given lengths.
+
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+
+use crate::engine::load::workload::{Ask, Message, Prompt, Role, Workload};
+use crate::engine::load::{Answer, Distribution, Script, Seed, Turn};
+
+/// What a synthetic conversation is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Words {
+    /// Token ids from one to this, this one not included. Lengths are exact.
+    Ids {
+        /// The size of the vocabulary.
+        vocabulary: u32,
+    },
+    /// English-like words as one text. A word is one to three tokens of most vocabularies, so lengths are what the server counts.
+    Text,
+    /// The same as a chat.
+    Chat,
+}
+
+/// The lengths of made-up conversations, in tokens (in words where [`Words`] are words).
+#[derive(Clone, Debug)]
+pub struct Synthetic {
+    /// How many conversations.
+    pub conversations: u32,
+    /// Turns of each.
+    pub turns: Distribution,
+    /// The first question.
+    pub first: Distribution,
+    /// Every further one.
+    pub next: Distribution,
+    /// An answer.
+    pub output: Distribution,
+    /// Seconds between the end of an answer and the next question.
+    pub think: Distribution,
+    /// System prompts that conversations share: how many there are. None: no system prompt.
+    pub groups: u32,
+    /// The length of each.
+    pub system: Distribution,
+    /// What they are made of.
+    pub words: Words,
+    /// All of it comes from this.
+    pub seed: Seed,
+    open: Vec<Option<Conversation>>,
+}
+
+/// A conversation that has begun.
+#[derive(Clone, Debug)]
+struct Conversation {
+    rng: ChaCha8Rng,
+    history: Prompt,
+}
+
+impl Synthetic {
+    /// `conversations` of `turns` turns, each with questions of `length` and answers of `output`; the rest can be set after.
+    pub fn new(
+        conversations: u32,
+        turns: Distribution,
+        length: Distribution,
+        output: Distribution,
+        seed: Seed,
+    ) -> Synthetic {
+        Synthetic {
+            conversations,
+            turns,
+            first: length,
+            next: length,
+            output,
+            think: Distribution::Constant(0.0),
+            groups: 0,
+            system: Distribution::Constant(0.0),
+            words: Words::Ids { vocabulary: 32_000 },
+            seed,
+            open: Vec::new(),
+        }
+    }
+
+    fn begin(&self, conversation: u32) -> Conversation {
+        let rng = self.seed.generator("words", u64::from(conversation));
+        let mut history = match self.words {
+            Words::Ids { .. } => Prompt::Ids(Vec::new()),
+            Words::Text => Prompt::Text(String::new()),
+            Words::Chat => Prompt::Messages(Vec::new()),
+        };
+        if self.groups > 0 {
+            let mut shared = self.seed.generator("system", u64::from(conversation % self.groups));
+            let length = self.system.draw_count(&mut shared, 1);
+            say(&mut history, self.words, Role::System, length, &mut shared);
+        }
+        Conversation { rng, history }
+    }
+}
+
+/// `role` says something of `length` made-up words.
+fn say(history: &mut Prompt, words: Words, role: Role, length: u32, rng: &mut ChaCha8Rng) {
+    match (history, words) {
+        (Prompt::Ids(ids), Words::Ids { vocabulary }) => {
+            ids.extend((0..length).map(|_| rng.random_range(1..vocabulary.max(2))));
+        }
+        (Prompt::Text(text), _) => text.push_str(&sentence(length, rng)),
+        (Prompt::Messages(messages), _) => messages.push(Message { role, content: sentence(length, rng) }),
+        (Prompt::Ids(_), _) => unreachable!("the history is of the kind that its words make"),
+    }
+}
+
+/// Syllables of made-up words.
+const SYLLABLES: [&str; 16] =
+    ["ba", "den", "fi", "gor", "ha", "jun", "ki", "lem", "mo", "nar", "pe", "ro", "sil", "ta", "ven", "zu"];
+
+/// `length` words, a blank before each.
+fn sentence(length: u32, rng: &mut ChaCha8Rng) -> String {
+    let mut text = String::with_capacity(length as usize * 6);
+    for _ in 0..length {
+        text.push(' ');
+        for _ in 0..rng.random_range(1..=3) {
+            text.push_str(SYLLABLES[rng.random_range(0..SYLLABLES.len())]);
+        }
+    }
+    text
+}
+
+impl Workload for Synthetic {
+    fn scripts(&self) -> Vec<Script> {
+        let script = |conversation| {
+            let mut rng = self.seed.generator("scripts", u64::from(conversation));
+            let turns = self.turns.draw_count(&mut rng, 1);
+            let think = (1..turns).map(|_| std::time::Duration::from_secs_f64(self.think.draw(&mut rng).min(1e6)));
+            Script { turns, think: think.collect(), at: Vec::new() }
+        };
+        (0..self.conversations).map(script).collect()
+    }
+
+    fn ask(&mut self, turn: Turn) -> Ask {
+        let at = turn.conversation as usize;
+        if self.open.len() <= at {
+            self.open.resize(at + 1, None);
+        }
+        let mut conversation = self.open[at].take().unwrap_or_else(|| self.begin(turn.conversation));
+        let length = if turn.index == 0 { self.first } else { self.next };
+        let length = length.draw_count(&mut conversation.rng, 1);
+        say(&mut conversation.history, self.words, Role::User, length, &mut conversation.rng);
+        let max_tokens = self.output.draw_count(&mut conversation.rng, 1);
+        let prompt = conversation.history.clone();
+        self.open[at] = Some(conversation);
+        Ask { prompt, max_tokens }
+    }
+
+    fn heard(&mut self, turn: Turn, answer: &Answer) {
+        let Some(Some(conversation)) = self.open.get_mut(turn.conversation as usize) else { return };
+        match &mut conversation.history {
+            Prompt::Ids(ids) => ids.extend_from_slice(&answer.output_ids),
+            Prompt::Text(text) => text.push_str(&answer.text),
+            Prompt::Messages(messages) => {
+                messages.push(Message { role: Role::Assistant, content: answer.text.clone() });
+            }
+        }
+    }
+
+    fn over(&mut self, turn: Turn) {
+        if let Some(conversation) = self.open.get_mut(turn.conversation as usize) {
+            *conversation = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn constant(value: f64) -> Distribution {
+        Distribution::Constant(value)
+    }
+
+    fn two_turns(words: Words, seed: u64) -> Synthetic {
+        let mut made = Synthetic::new(3, constant(2.0), constant(8.0), constant(4.0), Seed(seed));
+        (made.words, made.groups, made.system, made.next) = (words, 2, constant(5.0), constant(3.0));
+        made
+    }
+
+    fn turn(conversation: u32, index: u32) -> Turn {
+        Turn { conversation, index }
+    }
+
+    fn ids(ask: Ask) -> Vec<u32> {
+        match ask.prompt {
+            Prompt::Ids(ids) => ids,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn lengths_are_exact_and_every_turn_begins_with_all_that_was_said() {
+        let mut made = two_turns(Words::Ids { vocabulary: 100 }, 1);
+        let first = ids(made.ask(turn(0, 0)));
+        assert_eq!(first.len(), 5 + 8);
+        made.heard(turn(0, 0), &Answer { output_ids: vec![7, 7, 7, 7], ..Answer::default() });
+        let second = made.ask(turn(0, 1));
+        assert_eq!(second.max_tokens, 4);
+        let second = ids(second);
+        assert_eq!(second.len(), 13 + 4 + 3);
+        assert_eq!((&second[..13], &second[13..17]), (&first[..], &[7; 4][..]));
+        assert!(second.iter().all(|id| (1..100).contains(id)));
+    }
+
+    #[test]
+    fn conversations_of_a_group_share_its_system_prompt_and_nothing_else() {
+        let mut made = two_turns(Words::Ids { vocabulary: 30_000 }, 1);
+        let prompts: Vec<Vec<u32>> = (0..3).map(|c| ids(made.ask(turn(c, 0)))).collect();
+        assert_eq!(prompts[0][..5], prompts[2][..5]);
+        assert_ne!(prompts[0][..5], prompts[1][..5]);
+        assert_ne!(prompts[0][5..], prompts[2][5..]);
+    }
+
+    #[test]
+    fn a_conversation_is_the_same_whenever_it_is_asked() {
+        let (mut one, mut other) = (two_turns(Words::Chat, 9), two_turns(Words::Chat, 9));
+        let early = one.ask(turn(2, 0));
+        other.ask(turn(0, 0));
+        other.ask(turn(1, 0));
+        assert_eq!(other.ask(turn(2, 0)), early);
+        assert_ne!(two_turns(Words::Chat, 10).ask(turn(2, 0)), early);
+    }
+
+    #[test]
+    fn a_chat_has_its_answers_between_its_questions() {
+        let mut made = two_turns(Words::Chat, 1);
+        made.ask(turn(0, 0));
+        made.heard(turn(0, 0), &Answer { text: "well".to_owned(), ..Answer::default() });
+        let Prompt::Messages(messages) = made.ask(turn(0, 1)).prompt else { panic!("a chat") };
+        let roles: Vec<Role> = messages.iter().map(|message| message.role).collect();
+        assert_eq!(roles, [Role::System, Role::User, Role::Assistant, Role::User]);
+        assert_eq!(messages[2].content, "well");
+        assert_eq!(messages[3].content.split_whitespace().count(), 3);
+    }
+}
