@@ -10,6 +10,7 @@ mod driver;
 mod histogram;
 pub mod paired;
 mod seed;
+pub mod target;
 pub mod workload;
 
 pub use answer::Answer;

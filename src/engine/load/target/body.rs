@@ -1,0 +1,146 @@
+//! The bodies of requests.
+
+use std::io::Write;
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+use crate::engine::load::answer::Dialect;
+use crate::engine::load::target::Target;
+use crate::engine::load::workload::{Ask, Prompt};
+
+impl Target {
+    /// The body of a request for `ask`. The same ask gives the same bytes.
+    pub fn body(&self, ask: &Ask) -> Bytes {
+        let mut members = Map::new();
+        match self.dialect {
+            Dialect::Generate => {
+                let sampling = json!({
+                    "temperature": self.temperature,
+                    "max_new_tokens": ask.max_tokens,
+                    "ignore_eos": self.ignore_eos,
+                });
+                members.insert("sampling_params".to_owned(), sampling);
+            }
+            Dialect::Chat | Dialect::Completions => {
+                let most = if self.dialect == Dialect::Chat { "max_completion_tokens" } else { "max_tokens" };
+                members.insert("model".to_owned(), Value::from(self.model.as_str()));
+                members.insert(most.to_owned(), Value::from(ask.max_tokens));
+                members.insert("temperature".to_owned(), Value::from(self.temperature));
+                members.insert("ignore_eos".to_owned(), Value::from(self.ignore_eos));
+                members.insert("stream_options".to_owned(), json!({"include_usage": true}));
+                members.insert("return_cached_tokens_details".to_owned(), Value::from(true));
+            }
+        }
+        members.insert("stream".to_owned(), Value::from(true));
+        for (name, value) in &self.extra {
+            members.insert(name.clone(), value.clone());
+        }
+        let mut text = Vec::new();
+        text.extend_from_slice(b"{\"");
+        prompt(self.dialect, &ask.prompt, &mut text);
+        text.push(b',');
+        let rest = serde_json::to_vec(&members).expect("members have text keys");
+        text.extend_from_slice(&rest[1..]);
+        text.into()
+    }
+}
+
+/// The member that holds the prompt, after its opening quote. Long lists of ids are written straight.
+fn prompt(dialect: Dialect, prompt: &Prompt, text: &mut Vec<u8>) {
+    let name: &[u8] = match (dialect, prompt) {
+        (Dialect::Generate, Prompt::Ids(_)) => b"input_ids\":",
+        (Dialect::Generate, _) => b"text\":",
+        (Dialect::Chat, _) => b"messages\":",
+        (Dialect::Completions, _) => b"prompt\":",
+    };
+    text.extend_from_slice(name);
+    match (dialect, prompt) {
+        (Dialect::Chat, Prompt::Messages(messages)) => {
+            let messages: Vec<Value> =
+                messages.iter().map(|m| json!({"role": m.role.word(), "content": m.content})).collect();
+            serde_json::to_writer(text, &messages).expect("a vector takes all");
+        }
+        (Dialect::Chat, Prompt::Text(content)) => {
+            serde_json::to_writer(text, &json!([{"role": "user", "content": content}])).expect("a vector takes all");
+        }
+        (_, Prompt::Ids(ids)) => {
+            text.reserve(ids.len() * 6);
+            let mut lead = b'[';
+            for id in ids {
+                text.push(lead);
+                write!(text, "{id}").expect("a vector takes all");
+                lead = b',';
+            }
+            if ids.is_empty() {
+                text.push(b'[');
+            }
+            text.push(b']');
+        }
+        (_, Prompt::Text(content)) => serde_json::to_writer(text, content).expect("a vector takes all"),
+        (_, Prompt::Messages(messages)) => {
+            let content: String = messages.iter().map(|message| message.content.as_str()).collect();
+            serde_json::to_writer(text, &content).expect("a vector takes all");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::base::HostPort;
+    use crate::engine::load::target::Limits;
+    use crate::engine::load::workload::{Message, Role};
+    use hyper::header::HeaderMap;
+
+    fn target(dialect: Dialect) -> Target {
+        Target {
+            at: HostPort::new("h", 1),
+            path: "/".to_owned(),
+            dialect,
+            model: "m".to_owned(),
+            temperature: 0.0,
+            ignore_eos: true,
+            extra: Map::new(),
+            headers: HeaderMap::new(),
+            limits: Limits::default(),
+        }
+    }
+
+    fn body(target: &Target, prompt: Prompt) -> Value {
+        serde_json::from_slice(&target.body(&Ask { prompt, max_tokens: 7 })).expect("JSON")
+    }
+
+    #[test]
+    fn generate_takes_ids_or_text() {
+        let generate = target(Dialect::Generate);
+        let expected = json!({
+            "input_ids": [1, 22, 333],
+            "sampling_params": {"temperature": 0.0, "max_new_tokens": 7, "ignore_eos": true},
+            "stream": true,
+        });
+        assert_eq!(body(&generate, Prompt::Ids(vec![1, 22, 333])), expected);
+        assert_eq!(body(&generate, Prompt::Text("a\"b".to_owned()))["text"], "a\"b");
+        assert_eq!(body(&generate, Prompt::Ids(Vec::new()))["input_ids"], json!([]));
+    }
+
+    #[test]
+    fn the_routes_of_openai_take_messages_and_a_prompt_and_ask_for_usage() {
+        let messages = vec![Message { role: Role::User, content: "hi".to_owned() }];
+        let chat = body(&target(Dialect::Chat), Prompt::Messages(messages));
+        assert_eq!(chat["messages"], json!([{"role": "user", "content": "hi"}]));
+        assert_eq!(
+            (&chat["max_completion_tokens"], &chat["stream_options"]["include_usage"]),
+            (&json!(7), &json!(true))
+        );
+        let completions = body(&target(Dialect::Completions), Prompt::Ids(vec![5]));
+        assert_eq!((&completions["prompt"], &completions["max_tokens"]), (&json!([5]), &json!(7)));
+    }
+
+    #[test]
+    fn what_the_user_adds_wins() {
+        let mut target = target(Dialect::Chat);
+        target.extra.insert("temperature".to_owned(), json!(0.5));
+        assert_eq!(body(&target, Prompt::Text("x".to_owned()))["temperature"], 0.5);
+    }
+}

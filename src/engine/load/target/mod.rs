@@ -1,0 +1,121 @@
+//! An endpoint under load: how a turn becomes an HTTP request, and one exchange over one connection.
+
+mod body;
+mod connection;
+mod stamped;
+
+use std::time::Duration;
+
+use hyper::header::HeaderMap;
+use serde_json::{Map, Value};
+
+use crate::engine::base::HostPort;
+use crate::engine::load::Answer;
+use crate::engine::load::answer::Dialect;
+
+pub use connection::Connection;
+
+/// Where requests go, and what is the same in all of them.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Where to connect.
+    pub at: HostPort,
+    /// The path, `/generate`.
+    pub path: String,
+    /// The words it speaks.
+    pub dialect: Dialect,
+    /// The model, where the dialect names one.
+    pub model: String,
+    /// Sampling temperature.
+    pub temperature: f64,
+    /// Shall the server go on to the last token asked for, whatever comes?
+    pub ignore_eos: bool,
+    /// More members of every request; they win over ours.
+    pub extra: Map<String, Value>,
+    /// More headers.
+    pub headers: HeaderMap,
+    /// What waits how long.
+    pub limits: Limits,
+}
+
+/// How long an exchange may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// To connect.
+    pub connect: Duration,
+    /// From one byte of the answer to the next, and from the request to the first.
+    pub silence: Duration,
+    /// In all.
+    pub whole: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { connect: Duration::from_secs(10), silence: Duration::from_secs(600), whole: Duration::from_secs(3600) }
+    }
+}
+
+/// How an exchange ended. Every request that was sent ends in exactly one of these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A whole answer with at least one token.
+    Ok,
+    /// No connection.
+    Connect(String),
+    /// Another status than 2xx.
+    Status {
+        /// Which.
+        status: u16,
+        /// The beginning of what it says.
+        says: String,
+        /// `Retry-After`, if it was in seconds.
+        retry_after: Option<Duration>,
+    },
+    /// The connection ended, or what came is not HTTP.
+    Broken(String),
+    /// The stream ended without its last frame.
+    CutOff,
+    /// The server sent an error in the stream.
+    Refused(String),
+    /// A 200 without a token.
+    NoTokens,
+    /// Nothing came for [`Limits::silence`], or it took [`Limits::whole`].
+    TooSlow(Duration),
+}
+
+impl Outcome {
+    /// The word under which failures are counted.
+    pub fn word(&self) -> String {
+        match self {
+            Outcome::Ok => "ok".to_owned(),
+            Outcome::Connect(_) => "no connection".to_owned(),
+            Outcome::Status { status, .. } => format!("status {status}"),
+            Outcome::Broken(_) => "connection broke".to_owned(),
+            Outcome::CutOff => "stream cut off".to_owned(),
+            Outcome::Refused(_) => "error in the stream".to_owned(),
+            Outcome::NoTokens => "no tokens".to_owned(),
+            Outcome::TooSlow(_) => "time-out".to_owned(),
+        }
+    }
+}
+
+/// What happened when, as durations since the run began.
+#[derive(Clone, Debug)]
+pub struct Exchange {
+    /// When the shell took it up: from then on it was ours.
+    pub begun: Duration,
+    /// When the last byte of the request had been written.
+    pub wrote: Duration,
+    /// When the first token had been read.
+    pub first_token: Option<Duration>,
+    /// When the last one had.
+    pub last_token: Option<Duration>,
+    /// The end.
+    pub end: Duration,
+    /// Tokens that arrived in frames.
+    pub arrived: u32,
+    /// What it says.
+    pub answer: Answer,
+    /// How it ended.
+    pub outcome: Outcome,
+}
