@@ -62,6 +62,12 @@ impl<E: Env + Unpin> Connection<E> {
         !self.sender.is_closed() && self.sender.is_ready()
     }
 
+    /// The run starts: times count from here on.
+    pub fn starts(&mut self, start: Mono) {
+        self.start = start;
+        self.stamps.starts(start);
+    }
+
     fn now(&self) -> Duration {
         self.env.now().since(self.start)
     }

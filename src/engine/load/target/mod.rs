@@ -119,3 +119,19 @@ pub struct Exchange {
     /// How it ended.
     pub outcome: Outcome,
 }
+
+impl Exchange {
+    /// Nothing could be sent.
+    pub fn without_connection(begun: Duration, end: Duration, why: String) -> Exchange {
+        Exchange {
+            begun,
+            wrote: end,
+            first_token: None,
+            last_token: None,
+            end,
+            arrived: 0,
+            answer: Answer::default(),
+            outcome: Outcome::Connect(why),
+        }
+    }
+}

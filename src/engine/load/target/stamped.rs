@@ -12,22 +12,32 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::engine::base::Mono;
 use crate::engine::env::Env;
 
-/// Times since the run began, nanoseconds.
+/// Points of the monotonic clock, nanoseconds.
 #[derive(Debug, Default)]
 pub(super) struct Stamps {
+    start: AtomicU64,
     read: AtomicU64,
     wrote: AtomicU64,
 }
 
 impl Stamps {
+    /// Times count from `start`.
+    pub(super) fn starts(&self, start: Mono) {
+        self.start.store(start.0, Ordering::Relaxed);
+    }
+
     /// When bytes were last read.
     pub(super) fn read(&self) -> Duration {
-        Duration::from_nanos(self.read.load(Ordering::Relaxed))
+        self.since_start(&self.read)
     }
 
     /// When bytes were last written.
     pub(super) fn wrote(&self) -> Duration {
-        Duration::from_nanos(self.wrote.load(Ordering::Relaxed))
+        self.since_start(&self.wrote)
+    }
+
+    fn since_start(&self, stamp: &AtomicU64) -> Duration {
+        Mono(stamp.load(Ordering::Relaxed)).since(Mono(self.start.load(Ordering::Relaxed)))
     }
 }
 
@@ -35,18 +45,14 @@ impl Stamps {
 pub(super) struct Stamped<S, E> {
     stream: S,
     env: E,
-    start: Mono,
     stamps: Arc<Stamps>,
 }
 
 impl<S, E: Env> Stamped<S, E> {
     pub(super) fn new(stream: S, env: E, start: Mono) -> (Stamped<S, E>, Arc<Stamps>) {
         let stamps = Arc::new(Stamps::default());
-        (Stamped { stream, env, start, stamps: Arc::clone(&stamps) }, stamps)
-    }
-
-    fn now(&self) -> u64 {
-        self.env.now().since(self.start).as_nanos() as u64
+        stamps.starts(start);
+        (Stamped { stream, env, stamps: Arc::clone(&stamps) }, stamps)
     }
 }
 
@@ -54,7 +60,7 @@ impl<S: AsyncRead + Unpin, E: Env + Unpin> AsyncRead for Stamped<S, E> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let done = ready!(Pin::new(&mut this.stream).poll_read(cx, buf));
-        this.stamps.read.store(this.now(), Ordering::Relaxed);
+        this.stamps.read.store(this.env.now().0, Ordering::Relaxed);
         Poll::Ready(done)
     }
 }
@@ -63,7 +69,7 @@ impl<S: AsyncWrite + Unpin, E: Env + Unpin> AsyncWrite for Stamped<S, E> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let done = ready!(Pin::new(&mut this.stream).poll_write(cx, buf));
-        this.stamps.wrote.store(this.now(), Ordering::Relaxed);
+        this.stamps.wrote.store(this.env.now().0, Ordering::Relaxed);
         Poll::Ready(done)
     }
 
