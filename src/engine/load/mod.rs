@@ -8,6 +8,7 @@ mod arrivals;
 mod distribution;
 mod driver;
 mod histogram;
+pub mod measure;
 pub mod paired;
 mod run;
 mod seed;
