@@ -9,6 +9,7 @@ mod http;
 mod kube;
 mod layers;
 mod lint;
+mod load;
 mod master;
 mod metadata;
 mod model;

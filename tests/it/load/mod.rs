@@ -1,0 +1,142 @@
+//! The load generator against a server of made-up answers.
+
+mod server;
+
+use std::time::Duration;
+
+use mcctl::engine::base::HostPort;
+use mcctl::engine::env::RealEnv;
+use mcctl::engine::load::answer::Dialect;
+use mcctl::engine::load::measure::Tally;
+use mcctl::engine::load::target::{Limits, Outcome, Target};
+use mcctl::engine::load::workload::Synthetic;
+use mcctl::engine::load::{
+    Arrivals, Bounds, Distribution, Driver, Gaps, Pace, Ran, Rate, Record, Rules, Seed, run, workload::Workload,
+};
+use tokio::sync::mpsc;
+
+use server::{Manner, serve};
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn target(port: u16) -> Target {
+    Target {
+        at: HostPort::new("127.0.0.1", port),
+        path: "/generate".to_owned(),
+        dialect: Dialect::Generate,
+        model: String::new(),
+        temperature: 0.0,
+        ignore_eos: true,
+        extra: serde_json::Map::new(),
+        headers: hyper::HeaderMap::new(),
+        limits: Limits { connect: ms(2_000), silence: ms(300), whole: ms(20_000) },
+    }
+}
+
+fn synthetic(conversations: u32, turns: u32) -> Synthetic {
+    let constant = |value: u32| Distribution::Constant(f64::from(value));
+    Synthetic::new(conversations, constant(turns), constant(20), constant(4), Seed(3))
+}
+
+async fn play(port: u16, mut workload: Synthetic, pace: Pace, rules: Rules) -> (Ran, Vec<Record>) {
+    let driver = Driver::new(workload.scripts(), pace, rules, Seed(3));
+    let (_tell, mut stop) = mpsc::channel(1);
+    let bounds = Bounds { duration: Duration::from_secs(60), connections: 2 };
+    let mut records = Vec::new();
+    let told = |record: &Record| records.push(record.clone());
+    let ran = run(RealEnv::new(), target(port), &mut workload, driver, bounds, &mut stop, told).await;
+    (ran, records)
+}
+
+#[tokio::test]
+async fn conversations_go_on_with_what_the_server_said_and_every_token_is_timed() {
+    let port = serve(|_| Manner::Answer(4, ms(20), ms(10))).await;
+    let (ran, records) = play(port, synthetic(3, 2), Pace::Closed { conversations: 3 }, Rules::default()).await;
+    assert_eq!(records.len(), 6);
+    for record in &records {
+        assert_eq!(record.exchange.outcome, Outcome::Ok);
+        assert_eq!((record.exchange.arrived, &record.exchange.answer.output_ids[..]), (4, &[1, 2, 3, 4][..]));
+        let first = record.exchange.first_token.expect("it came");
+        assert!(first - record.exchange.wrote >= ms(20), "{record:?}");
+        assert!(record.exchange.last_token.expect("it came") - first >= ms(30), "{record:?}");
+    }
+    assert_eq!((ran.gaps.count(), ran.unfinished), (6 * 3, 0));
+}
+
+#[tokio::test]
+async fn each_kind_of_failure_has_its_name_and_the_totals_add_up() {
+    let manners = [
+        Manner::Answer(2, ms(0), ms(0)),
+        Manner::CloseMidStream,
+        Manner::NoEnd,
+        Manner::ByteByByte,
+        Manner::Garbage,
+        Manner::Status(429, "retry-after: 7\r\n"),
+        Manner::Status(503, ""),
+        Manner::ErrorInStream,
+        Manner::Silence,
+        Manner::SilenceAfterHead,
+        Manner::Nonsense,
+        Manner::Empty,
+    ];
+    let port = serve(move |n| manners[n]).await;
+    let (_, records) =
+        play(port, synthetic(12, 1), Pace::Closed { conversations: 1 }, Rules { in_flight: 1, ..Rules::default() })
+            .await;
+    let outcomes: Vec<String> = records.iter().map(|record| record.exchange.outcome.word()).collect();
+    let sent = records.len() as u64;
+    let mut tally = Tally::default();
+    records.iter().for_each(|record| tally.add(record));
+    assert_eq!(tally.all.requests + tally.failed(), sent, "{outcomes:?}");
+    let found = |word: &str| outcomes.iter().filter(|outcome| *outcome == word).count();
+    let words = ["status 429", "status 503", "error in the stream", "stream cut off", "no tokens"];
+    assert_eq!(words.map(found), [1, 1, 1, 1, 1], "{outcomes:?}");
+    assert_eq!((found("connection broke"), found("time-out"), found("ok")), (2, 2, 3), "{outcomes:?}");
+    let status = records.iter().find(|record| record.exchange.outcome.word() == "status 429").expect("it is there");
+    assert_eq!(
+        status.exchange.outcome,
+        Outcome::Status { status: 429, says: "try next".to_owned(), retry_after: Some(Duration::from_secs(7)) }
+    );
+    assert_eq!(tally.bad_frames, 2);
+}
+
+#[tokio::test]
+async fn a_server_that_stands_still_is_seen_in_the_latency_of_all_who_were_to_come() {
+    let port =
+        serve(|n| if n == 0 { Manner::Answer(1, ms(200), ms(0)) } else { Manner::Answer(1, ms(0), ms(0)) }).await;
+    let arrivals = Arrivals::Drawn { gaps: Gaps::Even, rate: Rate::Constant(100.0) };
+    let pace = Pace::Conversations(arrivals.instants(Seed(1).generator("arrivals", 0)));
+    let (_, records) = play(port, synthetic(10, 1), pace, Rules { in_flight: 1, ..Rules::default() }).await;
+    for (n, record) in records.iter().enumerate().skip(1) {
+        assert_eq!(record.planned, ms(10 * n as u64));
+        let waited = record.exchange.first_token.expect("it came") - record.planned;
+        assert!(waited >= ms(200 - 10 * n as u64), "request {n} waited {waited:?}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_at_home_is_a_failure_of_every_request_and_the_run_ends() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("bound").port();
+    let (ran, records) = play(port, synthetic(3, 5), Pace::Closed { conversations: 2 }, Rules::default()).await;
+    assert!(records.iter().all(|record| matches!(record.exchange.outcome, Outcome::Connect(_))), "{records:?}");
+    assert_eq!((records.len(), ran.unfinished), (3, 0));
+}
+
+#[tokio::test]
+async fn a_stop_lets_what_is_in_flight_end_and_a_second_one_does_not_wait() {
+    for (stops, finished) in [(1, 1), (2, 0)] {
+        let port = serve(|_| Manner::Answer(3, ms(250), ms(0))).await;
+        let mut workload = synthetic(5, 1);
+        let driver = Driver::new(workload.scripts(), Pace::Closed { conversations: 1 }, Rules::default(), Seed(3));
+        let (tell, mut stop) = mpsc::channel(2);
+        for _ in 0..stops {
+            tell.send(()).await.expect("room");
+        }
+        let bounds = Bounds { duration: Duration::from_secs(60), connections: 0 };
+        let mut records = 0;
+        let ran = run(RealEnv::new(), target(port), &mut workload, driver, bounds, &mut stop, |_| records += 1).await;
+        assert_eq!((records, ran.unfinished), (finished, 1 - finished as u64), "{stops} stops");
+    }
+}
