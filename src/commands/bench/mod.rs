@@ -1,5 +1,6 @@
 //! `mcctl bench`: measurements.
 
+pub mod multi_turn;
 pub mod transfer;
 
 use clap::Subcommand;
@@ -9,6 +10,8 @@ use crate::commands::error::Outcome;
 /// What to measure.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Conversations against an inference server
+    MultiTurn(Box<multi_turn::Args>),
     /// Bytes moved by the transfer engine between two processes
     Transfer(transfer::Args),
 }
@@ -20,6 +23,7 @@ impl Command {
     /// What the user has to know.
     pub fn run(self) -> Outcome {
         match self {
+            Command::MultiTurn(args) => args.run(),
             Command::Transfer(args) => transfer::run(&args),
         }
     }
