@@ -59,7 +59,7 @@ impl<E: Env + Unpin> Connection<E> {
 
     /// Can it take another request?
     pub fn is_open(&self) -> bool {
-        !self.sender.is_closed() && self.sender.is_ready()
+        !self.sender.is_closed()
     }
 
     /// The run starts: times count from here on.
