@@ -20,6 +20,7 @@ const COMMANDS: &[&[&str]] = &[
     &["store", "stat"],
     &["status"],
     &["bench"],
+    &["bench", "multi-turn"],
     &["bench", "transfer"],
     &["size-hugepages"],
     &["devices"],

@@ -1,5 +1,6 @@
 //! The load generator against a server of made-up answers.
 
+mod command;
 mod server;
 
 use std::time::Duration;

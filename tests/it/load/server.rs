@@ -32,17 +32,26 @@ pub enum Manner {
     Empty,
 }
 
+/// Bodies of requests.
+pub type Heard = std::sync::Arc<std::sync::Mutex<Vec<Vec<u8>>>>;
+
 /// Serve on a free port of the loopback; request number `n` (from zero, over all connections) is met with `manner(n)`.
 pub async fn serve(manner: impl Fn(usize) -> Manner + Send + Sync + 'static) -> u16 {
+    serve_and_hear(manner, Heard::default()).await
+}
+
+/// The same, keeping what was asked.
+pub async fn serve_and_hear(manner: impl Fn(usize) -> Manner + Send + Sync + 'static, heard: Heard) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let port = listener.local_addr().expect("bound").port();
     let shared = std::sync::Arc::new((manner, std::sync::atomic::AtomicUsize::new(0)));
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let shared = shared.clone();
+            let (shared, heard) = (shared.clone(), heard.clone());
             tokio::spawn(async move {
                 let mut read = Vec::new();
-                while request(&mut stream, &mut read).await {
+                while let Some(body) = request(&mut stream, &mut read).await {
+                    heard.lock().expect("nobody panics with it").push(body);
                     let number = shared.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                     if !answer(&mut stream, shared.0(number)).await {
                         break;
@@ -54,8 +63,8 @@ pub async fn serve(manner: impl Fn(usize) -> Manner + Send + Sync + 'static) -> 
     port
 }
 
-/// Read one request; false at the end.
-async fn request(stream: &mut TcpStream, read: &mut Vec<u8>) -> bool {
+/// Read one request, and give its body; nothing at the end.
+async fn request(stream: &mut TcpStream, read: &mut Vec<u8>) -> Option<Vec<u8>> {
     loop {
         let text = String::from_utf8_lossy(read).into_owned();
         if let Some(head) = text.find("\r\n\r\n") {
@@ -65,13 +74,12 @@ async fn request(stream: &mut TcpStream, read: &mut Vec<u8>) -> bool {
             });
             let whole = head + 4 + length.unwrap_or(0);
             if read.len() >= whole {
-                read.drain(..whole);
-                return true;
+                return Some(read.drain(..whole).skip(head + 4).collect());
             }
         }
         let mut piece = [0; 4096];
         match stream.read(&mut piece).await {
-            Ok(0) | Err(_) => return false,
+            Ok(0) | Err(_) => return None,
             Ok(n) => read.extend_from_slice(&piece[..n]),
         }
     }

@@ -149,6 +149,15 @@ pub struct Args {
     /// More members of every request, a JSON object
     #[arg(long, value_name = "JSON", value_parser = object)]
     extra_request_body: Option<Map<String, Value>>,
+    /// Only one rate is run: taken, since bench_multiturn.py wants it said
+    #[arg(long, hide = true)]
+    disable_auto_run: bool,
+    /// Lengths are as asked for: taken, since bench_multiturn.py wants it said
+    #[arg(long, hide = true)]
+    disable_random_sample: bool,
+    /// No tokenizer is needed: taken, since bench_multiturn.py has it
+    #[arg(long, hide = true, value_name = "PATH")]
+    model_path: Option<String>,
     /// One JSON document on stdout, or into FILE
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,

@@ -1,0 +1,87 @@
+//! `mcctl bench multi-turn` through the built binary.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::server::{Heard, Manner, serve_and_hear};
+use crate::cli::{Run, command, finish, mcctl};
+
+/// Run it with `args` against a server of these manners; what it said, and what the server heard.
+fn bench(manner: impl Fn(usize) -> Manner + Send + Sync + 'static, args: &[&str]) -> (Run, Vec<Vec<u8>>) {
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let heard = Heard::default();
+    let port = runtime.block_on(serve_and_hear(manner, heard.clone()));
+    let url = format!("--url=http://127.0.0.1:{port}");
+    let run = finish(command(&[&["bench", "multi-turn", &url], args].concat()).output().expect("the program starts"));
+    let heard = std::mem::take(&mut *heard.lock().expect("nobody panics with it"));
+    (run, heard)
+}
+
+fn quick(_: usize) -> Manner {
+    Manner::Answer(3, Duration::from_millis(2), Duration::from_millis(1))
+}
+
+const SMALL: [&str; 6] =
+    ["--num-clients=4", "--num-rounds=3", "--request-length=20", "--output-length=3", "--request-rate=inf", "--json"];
+
+fn document(run: &Run) -> Value {
+    serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run:?}"))
+}
+
+#[test]
+fn every_turn_is_told_and_the_totals_add_up() {
+    let (run, heard) = bench(quick, &SMALL);
+    assert_eq!(run.code, 0, "{run:?}");
+    let told = document(&run);
+    assert_eq!(told["schema"], "mcctl.bench.multi-turn/1");
+    assert_eq!((&told["sent"], &told["completed"], &told["failed"]), (&json!(12), &json!(12), &json!(0)));
+    let requests: Vec<&Value> =
+        told["turns"].as_array().expect("a list").iter().map(|turn| &turn["requests"]).collect();
+    assert_eq!(requests, [4, 4, 4]);
+    assert_eq!((&told["tokens"]["completion"], &told["itl"]["count"]), (&json!(36), &json!(24)));
+    assert_eq!(heard.len(), 12);
+}
+
+#[test]
+fn the_same_seed_asks_the_same_byte_for_byte_and_another_does_not() {
+    let asked = |seed: &str| {
+        let (run, mut heard) = bench(quick, &[&SMALL[..], &[seed]].concat());
+        assert_eq!(run.code, 0, "{run:?}");
+        heard.sort();
+        heard
+    };
+    let first = asked("--seed=7");
+    assert_eq!(asked("--seed=7"), first);
+    assert_ne!(asked("--seed=8"), first);
+}
+
+#[test]
+fn a_failure_ends_its_conversation_is_shown_with_its_words_and_gives_1() {
+    let (run, _) = bench(|n| if n == 0 { Manner::Status(503, "") } else { quick(n) }, &SMALL);
+    assert_eq!(run.code, 1, "{run:?}");
+    let told = document(&run);
+    assert_eq!((&told["sent"], &told["completed"], &told["failed"]), (&json!(10), &json!(9), &json!(1)));
+    assert_eq!(told["failures"]["status 503"], json!({"count": 1, "first": "try next"}));
+}
+
+#[test]
+fn the_published_command_lines_of_bench_multiturn_are_taken() {
+    let line = "--disable-random-sample --output-length 1 --request-length 2048 --num-clients 3 --num-rounds 2 --max-parallel 4 \
+                --request-rate 16 --ready-queue-policy random --disable-auto-run --enable-round-barrier --model-path m";
+    let (run, heard) = bench(quick, &line.split_whitespace().collect::<Vec<_>>());
+    assert_eq!((run.code, heard.len()), (0, 6), "{run:?}");
+    assert!(run.stdout.contains("6 sent, 6 ok, 0 failed, 0 unfinished"), "{run:?}");
+}
+
+#[test]
+fn nobody_at_home_gives_3_and_a_wrong_line_2() {
+    let away = mcctl(&["bench", "multi-turn", "--url=http://127.0.0.1:1", "--num-clients=2", "--request-rate=inf"]);
+    assert!(away.code == 3 && away.stdout.contains("failed: 2 x no connection: Connection refused"), "{away:?}");
+    for bad in
+        ["--url=ftp://x", "--request-rate=0", "--num-clients=0", "--request-length=many", "--extra-request-body=[]"]
+    {
+        mcctl(&["bench", "multi-turn", bad]).fails(2);
+    }
+    mcctl(&["bench", "multi-turn", "--min-rounds=9", "--max-rounds=2"]).fails(2);
+}
