@@ -12,6 +12,7 @@ use crate::commands::target::{self, RPC_PORT};
 use crate::engine::base::ByteSize;
 use crate::engine::doctor::host::{Intent, Pages, Protocol};
 use crate::engine::doctor::wheel::Places;
+use crate::engine::plan::size_text;
 
 /// What a huge page has where nobody says more.
 const PAGE_BYTES: u64 = 2 << 20;
@@ -86,8 +87,8 @@ pub(super) fn read(args: &Args) -> Result<Intent, Failure> {
         ..Intent::default()
     };
     if let Some(ByteSize(bytes)) = args.need_hugepages {
-        let named = environment.get("MC_STORE_HUGEPAGE_SIZE").and_then(|text| text.parse::<ByteSize>().ok());
-        let page = args.hugepage_size.or(named).map_or(PAGE_BYTES, |size| size.0);
+        let named = environment.get("MC_STORE_HUGEPAGE_SIZE").and_then(|text| size_text::huge_page(text).ok());
+        let page = args.hugepage_size.map(|size| size.0).or(named).unwrap_or(PAGE_BYTES);
         if page < 1024 || !page.is_power_of_two() {
             return Err(Failure::usage(format!("a huge page has no {}", ByteSize(page))).next("give 2mb or 1gb"));
         }

@@ -91,6 +91,20 @@ pub fn store(text: &str) -> Result<u64, PlanError> {
     if i128::from(bytes) > BYTES_MAX { Err(PlanError::TooLarge { what: "the size" }) } else { Ok(bytes) }
 }
 
+/// `MC_STORE_HUGEPAGE_SIZE`: 2 MiB or 1 GiB, by value.
+///
+/// Source: `mooncake/mooncake-store/include/utils.h`.
+///
+/// # Errors
+/// It is neither, and the store takes pages of 2 MiB.
+pub fn huge_page(text: &str) -> Result<u64, PlanError> {
+    store(text).ok().filter(|bytes| matches!(bytes, 0x20_0000 | 0x4000_0000)).ok_or_else(|| PlanError::NotASize {
+        text: text.to_owned(),
+        reader: "the store's size of huge pages",
+        grammar: "2MB or 1GB; anything else makes it take 2 MiB pages",
+    })
+}
+
 fn whole(n: i128, what: &'static str) -> Result<u64, PlanError> {
     u64::try_from(n).map_err(|_| PlanError::TooLarge { what })
 }
@@ -98,6 +112,14 @@ fn whole(n: i128, what: &'static str) -> Result<u64, PlanError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn huge_pages_have_two_sizes() {
+        assert_eq!((huge_page("2MB"), huge_page("1g"), huge_page("2097152")), (Ok(2 << 20), Ok(1 << 30), Ok(2 << 20)));
+        for bad in ["4MB", "2MiB", "", "big"] {
+            assert!(huge_page(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn hicache_size_is_a_whole_number_of_decimal_gb() {

@@ -126,6 +126,9 @@ fn huge_pages_are_held_against_what_is_planned() {
     let switch = |host: &Host, value: &str| host.verdict("hugepages-present", &[("MC_STORE_USE_HUGEPAGE", value)], &[]);
     assert_eq!((switch(&host, "1"), switch(&host, "0")), ("passed".into(), "passed".into()));
     assert_eq!((switch(&none(), "1"), switch(&none(), "0")), ("error".into(), "error".into()));
+    let used_up = Host::healthy().with("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "0\n");
+    assert_eq!(switch(&used_up, "1"), "info", "a store that runs has them");
+    assert_eq!(used_up.verdict("hugepage-size", &used, &[]), "passed");
     assert_eq!(none().verdict("hugepages-present", &[], &[]), "passed");
 }
 
@@ -241,6 +244,8 @@ fn names_and_interfaces() {
     assert_eq!(local(&host, &[far, (NAME, "node7")]), "passed");
     assert_eq!(local(&host, &[far, (NAME, "192.0.2.77")]), "warning");
     assert_eq!(local(&host, &[far, (NAME, "nobody")]), "error");
+    let service = ("MOONCAKE_TE_META_DATA_SERVER", "http://192.0.2.1:8080/metadata");
+    assert_eq!(local(&host, &[far, service]), "warning", "memory is reached by the service's records");
     assert_eq!(
         host.verdict("announced-name", &[], &["--master=192.0.2.1"]),
         "passed",

@@ -4,6 +4,7 @@ use crate::engine::base::ByteSize;
 use crate::engine::check::{Check, Severity, Status};
 use crate::engine::doctor::host::{Look, Pages};
 use crate::engine::doctor::{find, status};
+use crate::engine::plan::size_text;
 use crate::engine::sys::hugetlb::parse_list;
 
 const POOLS: &str = "/sys/kernel/mm/hugepages";
@@ -33,8 +34,8 @@ fn pools(look: &Look) -> Vec<Pool> {
 
 /// The size that processes ask for.
 fn wanted_bytes(look: &Look) -> u64 {
-    let named = look.intent.variable("MC_STORE_HUGEPAGE_SIZE").and_then(|text| text.parse::<ByteSize>().ok());
-    look.intent.pages.map_or_else(|| named.map_or(DEFAULT_BYTES, |size| size.0), |pages| pages.bytes)
+    let named = look.intent.variable("MC_STORE_HUGEPAGE_SIZE").and_then(|text| size_text::huge_page(text).ok());
+    look.intent.pages.map_or(named.unwrap_or(DEFAULT_BYTES), |pages| pages.bytes)
 }
 
 pub(super) fn free(look: &Look, check: &Check) -> Status {
@@ -113,11 +114,12 @@ pub(super) fn per_node(look: &Look, check: &Check) -> Status {
 pub(super) fn size(look: &Look, check: &Check) -> Status {
     let bytes = wanted_bytes(look);
     let pools = pools(look);
-    let own = pools.iter().find(|pool| pool.kib == bytes / 1024).map_or(0, |pool| pool.available);
+    // Pages that are all in use are there: whoever has them runs.
+    let own = pools.iter().find(|pool| pool.kib == bytes / 1024).map_or(0, |pool| pool.total.max(pool.available));
     let others: Vec<&Pool> = pools.iter().filter(|pool| pool.kib != bytes / 1024 && pool.total > 0).collect();
     let asked = look.intent.pages.is_some() || look.intent.environment.contains_key("MC_STORE_USE_HUGEPAGE");
     if own > 0 || others.is_empty() {
-        return Status::Passed(format!("{own} pages of {} can be had", ByteSize(bytes)));
+        return Status::Passed(format!("{own} pages of {}", ByteSize(bytes)));
     }
     let finding = format!("huge pages are reserved, but not in the size that processes ask for, {}", ByteSize(bytes));
     let severity = if asked { Severity::Error } else { Severity::Info };
@@ -130,10 +132,19 @@ pub(super) fn switch(look: &Look, check: &Check) -> Status {
     let Some(value) = look.intent.environment.get("MC_STORE_USE_HUGEPAGE") else {
         return Status::Passed("MC_STORE_USE_HUGEPAGE is not set".to_owned());
     };
-    let own =
-        pools(look).into_iter().find(|pool| pool.kib == wanted_bytes(look) / 1024).map_or(0, |pool| pool.available);
+    let pool = pools(look).into_iter().find(|pool| pool.kib == wanted_bytes(look) / 1024);
+    let (total, own) = pool.map_or((0, 0), |pool| (pool.total, pool.available));
     if own > 0 {
         return Status::Passed(format!("MC_STORE_USE_HUGEPAGE={value}, and {own} pages can be had"));
+    }
+    if total > 0 {
+        return Status::Found(vec![find(
+            check,
+            Severity::Info,
+            "all huge pages are in use: right for a store that runs, and nothing further starts with them",
+            format!("MC_STORE_USE_HUGEPAGE={value}, and none of {total} pages is free"),
+            "reserve more before another process is started (mcctl size-hugepages --apply)",
+        )]);
     }
     let finding = "the variable asks for huge pages by being set, whatever to, and there are none: neither the store starts (mmap failed, errno=12) nor SGLang with HiCache";
     let evidence = format!("MC_STORE_USE_HUGEPAGE={value}, and no page of {} can be had", ByteSize(wanted_bytes(look)));

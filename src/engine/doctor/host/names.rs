@@ -63,11 +63,14 @@ pub(super) fn hostname(look: &Look, check: &Check) -> Status {
 
 pub(super) fn local(look: &Look, check: &Check) -> Status {
     let master = look.intent.master.as_ref().filter(|master| !host_is_loopback(&master.host));
+    // With a metadata service the address is in its record, and the name matters for what is read from SSD.
+    let has_service = look.intent.variable("MOONCAKE_TE_META_DATA_SERVER").is_some_and(|text| text.contains("://"));
+    let wrong = if has_service { Severity::Warning } else { Severity::Error };
     let Some(name) = look.intent.variable(NAME) else {
         let Some((master, text)) = master.zip(look.intent.variable("MOONCAKE_MASTER")) else {
             return Status::Passed(format!("{NAME} is not set, and no master on another host is"));
         };
-        let severity = if look.own(&master.host) { Severity::Info } else { Severity::Error };
+        let severity = if look.own(&master.host) { Severity::Info } else { wrong };
         return Status::Found(vec![find(
             check,
             severity,
@@ -99,7 +102,7 @@ pub(super) fn local(look: &Look, check: &Check) -> Status {
     };
     if addresses.iter().any(|address| address.is_loopback() || address.is_unspecified()) {
         let severity = match master {
-            Some(master) if !look.own(&master.host) => Severity::Error,
+            Some(master) if !look.own(&master.host) => wrong,
             _ => Severity::Info,
         };
         let finding =
