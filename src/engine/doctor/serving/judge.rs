@@ -9,9 +9,9 @@ use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::check::{Finding, Severity, Status};
 use crate::engine::doctor::serving::facts::{Facts, Info, Instance, Probe, Reading};
 use crate::engine::doctor::{finding, listed, plural, shown, status};
+use crate::engine::plan::client::PLAIN_SEGMENT_BYTES_MIN;
+use crate::engine::plan::size_text;
 
-/// A share of a segment that a rank can mount at all.
-const RANK_SEGMENT_MIN: u64 = 16 << 20;
 /// Tokens written after which some should have been read.
 const TOKENS_WORTH: f64 = 10_000.0;
 /// A threshold above this leaves out most prompts.
@@ -154,10 +154,12 @@ fn master(facts: &Facts) -> Status {
                 "give both the same address, or check that master: --master HOST:PORT",
             ));
         }
-        let ranks = info.number("tp_size").unwrap_or(1).max(1) * info.number("pp_size").unwrap_or(1).max(1);
+        let size = |name: &str| info.number(name).unwrap_or(1).max(1);
+        let groups = if info.is_on("enable_dp_attention") { size("dp_size") } else { 1 };
+        let ranks = (size("tp_size") / groups).max(1).saturating_mul(size("pp_size"));
         if let Some(bytes) = extra.get("global_segment_size").and_then(segment_bytes) {
             let rank = bytes / ranks;
-            if bytes > 0 && rank < RANK_SEGMENT_MIN {
+            if bytes > 0 && rank < PLAIN_SEGMENT_BYTES_MIN {
                 findings.push(finding(
                     "l3-master",
                     Severity::Error,
@@ -182,13 +184,7 @@ fn master(facts: &Facts) -> Status {
 /// As SGLang reads it: whole bytes, or a whole number of `gb` of 1024^3.
 fn segment_bytes(value: &Value) -> Option<u64> {
     match value {
-        Value::String(text) => {
-            let text = text.trim().to_ascii_lowercase();
-            match text.strip_suffix("gb") {
-                Some(number) => number.trim().parse::<u64>().ok()?.checked_mul(1 << 30),
-                None => text.parse().ok(),
-            }
-        }
+        Value::String(text) => size_text::sglang_segment(text).ok(),
         other => other.as_u64(),
     }
 }
@@ -317,14 +313,16 @@ fn read(facts: &Facts) -> Status {
                 "see the server's log for -900 (another Mooncake release), -200 (no room) and -800 (nodes out of reach)",
             );
         } else if written >= TOKENS_WORTH && fetched == 0.0 && used == 0.0 {
-            let why = match found {
-                0.0 => {
-                    "nothing that was asked for is found: no prompt comes again, its data is still in the tiers above, or keys differ"
-                }
-                _ => "what is found is not fetched",
+            let (severity, why) = match found {
+                // As on every server whose upper tiers hold all that comes again.
+                0.0 => (
+                    Severity::Info,
+                    "nothing that was asked for is found: no prompt comes again, its data is still in the tiers above, or keys differ",
+                ),
+                _ => (Severity::Warning, "what is found is not fetched"),
             };
             add(
-                Severity::Warning,
+                severity,
                 "the third tier is written and never read",
                 format!("{seen}; {why}"),
                 "send a prompt twice with a flush between: --probe-serving; compare the servers: --sglang URL for each",
@@ -602,6 +600,10 @@ mod tests {
         says(&master(&facts), Severity::Warning, "another master");
         let small = json!({"hicache_storage_backend_extra_config": {"global_segment_size": 33_554_430}});
         says(&master(&one(small)), Severity::Error, "below 16 MiB");
+        // Each of two ranks is an attention group of its own, and has the whole.
+        let whole = json!({"hicache_storage_backend_extra_config": {"global_segment_size": 16_777_216},
+            "enable_dp_attention": true, "dp_size": 2, "tp_size": 2});
+        assert!(matches!(master(&one(whole)), Status::Skipped(_)));
         assert!(matches!(master(&one(json!({}))), Status::Skipped(_)));
     }
 
@@ -614,7 +616,9 @@ mod tests {
         };
         says(&read(&with("sglang:hicache_backup_tokens_total 50000\n")), Severity::Error, "none reaches the store");
         let written = "sglang:hicache_backup_tokens_total 50000\nsglang:backuped_tokens_total 50000\n";
-        says(&read(&with(written)), Severity::Warning, "written and never read");
+        says(&read(&with(written)), Severity::Info, "written and never read");
+        let found = format!("{written}sglang:storage_prefetch_hit_tokens_total 20000\n");
+        says(&read(&with(&found)), Severity::Warning, "written and never read");
         let few = "sglang:hicache_backup_tokens_total 500\nsglang:backuped_tokens_total 500\n";
         assert!(matches!(read(&with(few)), Status::Passed(_)));
         let unused = format!("{READ}sglang:storage_prefetch_unfulfilled_tokens_total{{reason=\"deadline\"}} 20000\n");
