@@ -264,3 +264,68 @@ proptest! {
         must_not_panic(&name, &mixed);
     }
 }
+
+/// Why the text is refused.
+fn refused(name: &str, text: &str) -> String {
+    let sources = [Source { name, bytes: text.as_bytes(), kind: None }];
+    read(&sources).map(|_| ()).expect_err("too much").1.to_string()
+}
+
+#[test]
+fn what_no_deployment_says_is_refused_before_it_takes_time() {
+    let service = "  sN: {image: x, command: [mc_store_rest_server], environment: {MOONCAKE_MASTER: \"m:50051\"}}\n";
+    let services: String = (0..2000).map(|n| service.replace("sN", &format!("s{n}"))).collect();
+    assert_eq!(refused("compose.yaml", &format!("services:\n{services}")), "it has more than 1024 processes");
+    let service = "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {selector: {a: b}}\n---\n";
+    assert_eq!(refused("many.yaml", &service.repeat(5000)), "it has more than 4096 Services");
+    let words = "--x, ".repeat(10_000);
+    assert_eq!(
+        refused("compose.yaml", &format!("services:\n  m: {{image: x, command: [mooncake_master, {words}]}}\n")),
+        "it has more than 4096 words and variables of a process"
+    );
+    assert_eq!(
+        refused("long.sh", &format!("mooncake_master {}", "--x ".repeat(10_000))),
+        "it has more than 4096 words and variables of a process"
+    );
+    let variables: String = (0..10_000).map(|n| format!("MC_{n}=1\n")).collect();
+    assert_eq!(refused("long.env", &variables), "it has more than 4096 assignments");
+    assert!(refused("long.sh", &"mooncake_master\n".repeat(100_000)).contains("a manifest may have 262144"));
+    assert_eq!(refused("many.sh", &"mooncake_master\n".repeat(2000)), "it has more than 1024 processes");
+}
+
+#[test]
+fn a_unit_of_root_needs_no_limit_and_a_folder_is_not_below_one_whose_name_it_begins_with() {
+    let ids = |name: &str, text: &str| -> Vec<&'static str> {
+        let found = lint(&[(name.to_owned(), text.to_owned())]);
+        found.iter().filter(|finding| finding.severity > Severity::Info).map(|finding| finding.id).collect()
+    };
+    let unit = "[Service]\nEnvironment=MOONCAKE_MASTER=10.1.2.3:50051 MOONCAKE_LOCAL_HOSTNAME=10.1.2.4\n\
+                Environment=MOONCAKE_PROTOCOL=rdma MOONCAKE_DEVICE=mlx5_0\nExecStart=/usr/bin/mc_store_rest_server\n";
+    assert_eq!(ids("a.service", unit), Vec::<&str>::new());
+    assert_eq!(ids("a.service", &format!("{unit}User=mooncake\n")), ["memlock"]);
+    let able = format!("{unit}User=mooncake\nAmbientCapabilities=CAP_IPC_LOCK\n");
+    assert_eq!(ids("a.service", &able), Vec::<&str>::new());
+    let compose = "services:\n  store:\n    image: a/mooncake:0.3.13.post1\n    command: mc_store_rest_server\n    \
+                   volumes: [FOLDER]\n    environment: {MOONCAKE_MASTER: \"10.1.2.3:50051\", \
+                   MOONCAKE_LOCAL_HOSTNAME: 10.1.2.4, MOONCAKE_OFFLOAD_ENABLED: \"true\", \
+                   MOONCAKE_OFFLOAD_FILE_STORAGE_PATH: /data/ssd}\n";
+    assert_eq!(ids("compose.yaml", &compose.replace("FOLDER", "/mnt:/data")), Vec::<&str>::new());
+    assert_eq!(ids("compose.yaml", &compose.replace("FOLDER", "/mnt:/data/s")), ["ssd"]);
+}
+
+#[test]
+fn what_runs_on_one_host_may_belong_to_several_stores() {
+    use mcctl::engine::lint::{Scene, running_process};
+    let store = |pid, master: &str, protocol: &str| {
+        let variables =
+            format!("MOONCAKE_MASTER={master}\0MOONCAKE_PROTOCOL={protocol}\0MOONCAKE_LOCAL_HOSTNAME=10.1.2.4\0");
+        running_process(pid, b"mc_store_rest_server\0", Some(variables.as_bytes())).unwrap()
+    };
+    let found = |processes| {
+        let found = check_scene(&Scene { processes, ..Scene::default() });
+        found.into_iter().filter(|f| f.severity == Severity::Error).map(|f| f.id).collect::<Vec<_>>()
+    };
+    let one = store(1, "10.1.2.3:50051", "tcp");
+    assert_eq!(found(vec![one.clone(), store(2, "10.9.9.9:50051", "efa")]), Vec::<&str>::new());
+    assert_eq!(found(vec![one, store(2, "10.1.2.3:50051", "efa")]), ["protocol"]);
+}

@@ -52,6 +52,16 @@ impl fmt::Display for Place {
     }
 }
 
+/// Of a longer list, what fits a line: the first few, and how many more there are.
+pub fn listed<T: fmt::Display>(items: &[T]) -> String {
+    const SHOWN: usize = 4;
+    let shown: Vec<String> = items.iter().take(SHOWN).map(T::to_string).collect();
+    match items.len().checked_sub(SHOWN) {
+        Some(more) if more > 0 => format!("{} and {more} more", shown.join(", ")),
+        _ => shown.join(", "),
+    }
+}
+
 /// One thing that was found. The three texts are sentences without a full stop, fit for one line each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {

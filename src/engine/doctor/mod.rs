@@ -12,13 +12,13 @@ mod select;
 pub mod serving;
 pub mod wheel;
 
-use crate::engine::check::{Check, Finding, Report, Severity, Status};
+use crate::engine::check::{Check, Finding, Report, Severity, Status, listed};
 use crate::engine::env::Env;
 
 pub use running::Asked;
 pub use select::{Selection, UnknownName};
 
-use running::{finding, listed, plural, reports, shown};
+use running::{finding, plural, reports, shown};
 
 /// Every check there is, by group.
 pub fn catalogue() -> Vec<Check> {

@@ -34,16 +34,6 @@ pub(super) fn reports(
     wanted.map(report).collect()
 }
 
-/// Of a longer list, what fits a line: the first few, and how many more there are.
-pub(super) fn listed<T: std::fmt::Display>(items: &[T]) -> String {
-    const SHOWN: usize = 4;
-    let shown: Vec<String> = items.iter().take(SHOWN).map(T::to_string).collect();
-    match items.len().checked_sub(SHOWN) {
-        Some(more) if more > 0 => format!("{} and {more} more", shown.join(", ")),
-        _ => shown.join(", "),
-    }
-}
-
 /// `1 node`, `3 nodes`.
 pub(super) fn plural(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })

@@ -197,9 +197,12 @@ pub fn master_flag(name: &str) -> Option<&'static MasterFlag> {
 
 /// The nearest of `names`, if it is near enough to be meant.
 pub fn nearest<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
-    let scored = names.into_iter().map(|known| (strsim::damerau_levenshtein(name, known), known));
+    let most = |known: &str| 1 + known.len() / 5;
+    // The distance takes the product of both lengths, and is at least their difference.
+    let near = names.into_iter().filter(|known| known.len().abs_diff(name.len()) <= most(known));
+    let scored = near.map(|known| (strsim::damerau_levenshtein(name, known), known));
     let (distance, known) = scored.min_by_key(|(distance, known)| (*distance, known.len()))?;
-    (distance <= 1 + known.len() / 5).then_some(known)
+    (distance <= most(known)).then_some(known)
 }
 
 /// Variables of the transfer engine and the store's client: `MC_*`.

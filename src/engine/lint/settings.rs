@@ -366,6 +366,19 @@ impl<'s> Seen<'s> {
         tp.max(1).checked_mul(pp.max(1))
     }
 
+    /// Processes of a SGLang server on one of its hosts.
+    pub fn ranks_here(&self) -> Option<u64> {
+        let tp = self.number(&["tp_size", "tp", "tensor_parallel_size"], 1)?;
+        let pp = self.number(&["pp_size", "pp", "pipeline_parallel_size"], 1)?;
+        // With DP attention the replicas are among the ranks of TP.
+        let dp = match self.switch(&["enable_dp_attention"]) {
+            true => 1,
+            false => self.number(&["dp_size", "dp", "data_parallel_size"], 1)?,
+        };
+        let nodes = self.number(&["nnodes"], 1)?.max(1);
+        Some(tp.max(1).checked_mul(pp.max(1))?.checked_mul(dp.max(1))?.div_ceil(nodes))
+    }
+
     /// Is `MC_STORE_USE_HUGEPAGE` set, whatever to? `None`: not known.
     pub fn huge_pages(&self) -> Option<bool> {
         match self.process.env.contains_key("MC_STORE_USE_HUGEPAGE") {

@@ -235,7 +235,7 @@ impl Reader {
 }
 
 /// The longest text that an expansion makes.
-const EXPANDED_MAX: usize = 1 << 16;
+const EXPANDED_MAX: usize = 1 << 13;
 
 /// `text` with `$NAME`, `${NAME}`, `${NAME:-default}` and `$(NAME)` replaced by what `value` knows; what it does not know stays.
 pub fn expand(text: &str, value: &dyn Fn(&str) -> Option<String>) -> String {

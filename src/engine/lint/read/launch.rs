@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::engine::check::Place;
 use crate::engine::lint::flags;
-use crate::engine::lint::read::script;
+use crate::engine::lint::read::{PROCESSES_MAX, script};
 use crate::engine::lint::scene::{Habitat, Make, Mode, Mount, MountSource, Process, Role, Said, Variable};
 use crate::engine::lint::words::{expand, is_name};
 
@@ -41,16 +41,16 @@ const WRAPPER_VALUES: &[&str] = &["-n", "-c", "-N", "-m", "-u", "-g", "-k", "-s"
 
 /// Add what `words` start to `out`: a copy of `base` with role, words and variables each. What is not known starts nothing.
 pub fn start(base: &Process, words: &[Said], depth: usize, out: &mut Vec<Process>) {
-    let mut process = base.clone();
     let mut words = words;
-    if depth > DEPTH_MAX {
+    let mut given = Vec::new();
+    if depth > DEPTH_MAX || out.len() > PROCESSES_MAX {
         return;
     }
     loop {
         let Some(first) = words.first() else { return };
         if let Some((name, value)) = assignment(&first.text) {
             let value = Variable::Text(Said::new(value, first.place.clone()));
-            process.env.insert(name.to_owned(), value);
+            given.push((name.to_owned(), value));
             words = &words[1..];
             continue;
         }
@@ -61,7 +61,13 @@ pub fn start(base: &Process, words: &[Said], depth: usize, out: &mut Vec<Process
         words = past_wrapper(name, words);
     }
     let Some((first, rest)) = words.split_first() else { return };
-    process.place = first.place.clone();
+    // Most commands of a script start nothing of ours, and need no copy of all variables.
+    let started = || {
+        let mut process = base.clone();
+        process.env.extend(given);
+        process.place = first.place.clone();
+        process
+    };
     let name = program(&first.text);
     match name {
         "sh" | "bash" | "dash" | "ash" | "zsh" => {
@@ -70,15 +76,16 @@ pub fn start(base: &Process, words: &[Said], depth: usize, out: &mut Vec<Process
             let Some(text) = at.and_then(|at| rest.get(at + 1)) else { return };
             // What stands behind the text is `$0`, `$1` and so on, for `exec "$@"` at its end.
             let behind = at.and_then(|at| rest.get(at + 3..)).unwrap_or_default();
-            script::run(&process, &text.text, &text.place, behind, depth + 1, out);
+            script::run(&started(), &text.text, &text.place, behind, depth + 1, out);
         }
         "docker" | "podman" | "nerdctl" => {
             if let Some(at) = rest.iter().position(|w| w.text == "run") {
-                container(&process, &rest[at + 1..], depth, out);
+                container(&started(), &rest[at + 1..], depth, out);
             }
         }
         _ => {
             if let Some((role, make, args)) = role_of(name, rest) {
+                let mut process = started();
                 process.role = role;
                 process.make = make;
                 process.args = args.to_vec();

@@ -70,6 +70,17 @@ pub struct Source<'a> {
     pub kind: Option<Kind>,
 }
 
+/// The most processes of a deployment: rules compare each with each.
+pub const PROCESSES_MAX: usize = 1024;
+/// The most sets of pods, and the most Services.
+const OBJECTS_MAX: usize = 4096;
+/// The most words and variables of one process.
+pub const PARTS_MAX: usize = 4096;
+/// The most bytes of a script, a unit or an environment file.
+const SCRIPT_BYTES_MAX: usize = 256 << 10;
+/// The most `=` in one: each may set a variable that all further processes get.
+const ASSIGNMENTS_MAX: usize = 4096;
+
 /// Why a text cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
@@ -88,6 +99,14 @@ pub enum ReadError {
         /// What it has.
         bytes: usize,
         /// What is read.
+        most: usize,
+    },
+    /// It says more than one deployment does.
+    #[error("it has more than {most} {what}")]
+    TooMany {
+        /// Of what there are too many.
+        what: &'static str,
+        /// As many are read.
         most: usize,
     },
     /// It is nested too deep, or expands to too much.
@@ -150,8 +169,39 @@ pub fn read(sources: &[Source<'_>]) -> Result<Scene, (String, ReadError)> {
     for (base, (said, _)) in data.iter().flat_map(|map| &map.data) {
         document_in(base, said, &mut scene);
     }
+    bound(&scene)?;
     link(&mut scene, &parsed);
+    bound(&scene)?;
     Ok(scene)
+}
+
+/// Refuse what no deployment has: rules compare processes with each other, and each name with all that are known.
+fn bound(scene: &Scene) -> Result<(), (String, ReadError)> {
+    let too_many = |file: &str, what, most| Err((file.to_owned(), ReadError::TooMany { what, most }));
+    if let Some(process) = scene.processes.get(PROCESSES_MAX) {
+        return too_many(&process.place.file, "processes", PROCESSES_MAX);
+    }
+    if let Some(pods) = scene.pods.get(OBJECTS_MAX) {
+        return too_many(&pods.place.file, "sets of pods", OBJECTS_MAX);
+    }
+    if let Some(service) = scene.services.get(OBJECTS_MAX) {
+        return too_many(&service.place.file, "Services", OBJECTS_MAX);
+    }
+    match scene.processes.iter().find(|process| process.args.len() + process.env.len() > PARTS_MAX) {
+        Some(process) => too_many(&process.place.file, "words and variables of a process", PARTS_MAX),
+        None => Ok(()),
+    }
+}
+
+/// As [`bound`], for what is read line by line.
+fn bound_script(text: &str) -> Result<(), ReadError> {
+    if text.len() > SCRIPT_BYTES_MAX {
+        return Err(ReadError::TooLarge { bytes: text.len(), most: SCRIPT_BYTES_MAX });
+    }
+    if text.matches('=').nth(ASSIGNMENTS_MAX).is_some() {
+        return Err(ReadError::TooMany { what: "assignments", most: ASSIGNMENTS_MAX });
+    }
+    Ok(())
 }
 
 /// A text that was understood.
@@ -187,15 +237,20 @@ fn detect(source: &Source<'_>, text: &str) -> Result<(Kind, Vec<Node>, bool), Re
     let is_json = extension(source.name) == "json" || text.trim_start().starts_with('{');
     let nodes = || if is_json { Node::json(text, true).map(|node| vec![node]) } else { Node::yaml(text) };
     match source.kind {
-        Some(kind @ (Kind::Unit | Kind::Env | Kind::Shell)) => return Ok((kind, Vec::new(), false)),
+        Some(kind @ (Kind::Unit | Kind::Env | Kind::Shell)) => {
+            bound_script(text)?;
+            return Ok((kind, Vec::new(), false));
+        }
         Some(kind) => return Ok((kind, nodes()?, is_json)),
         None => {}
     }
     if systemd::is_one(text) {
+        bound_script(text)?;
         return Ok((Kind::Unit, Vec::new(), false));
     }
     let named_env = extension(source.name) == "env" || launch::program(source.name).starts_with(".env");
     if named_env || env_file::is_one(text) {
+        bound_script(text)?;
         return Ok((Kind::Env, Vec::new(), false));
     }
     let named_yaml = matches!(extension(source.name), "yaml" | "yml" | "json");
@@ -218,6 +273,7 @@ fn detect(source: &Source<'_>, text: &str) -> Result<(Kind, Vec<Node>, bool), Re
             Err(_) => {}
         }
     }
+    bound_script(text)?;
     let mut started = Vec::new();
     let place = Place { file: source.name.into(), line: 1 };
     let base = Process::new("command line", Role::Other, place.clone(), Habitat::Shell);

@@ -1,11 +1,8 @@
 //! Running processes and environments, from what `/proc` or the system says of them. Nothing is read here: bytes come in.
 
 use crate::engine::check::Place;
-use crate::engine::lint::read::launch;
+use crate::engine::lint::read::{PARTS_MAX, launch};
 use crate::engine::lint::scene::{Habitat, Process, Role, Said, Variable};
-
-/// The most words of a command line and variables of a process that are kept.
-const PARTS_MAX: usize = 1 << 14;
 
 /// The process `pid` by its `/proc/PID/cmdline` and, if it may be read, its `/proc/PID/environ`; `None` when it is none of ours.
 pub fn process(pid: u32, cmdline: &[u8], environ: Option<&[u8]>) -> Option<Process> {

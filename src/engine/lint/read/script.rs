@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::engine::check::Place;
+use crate::engine::lint::read::PARTS_MAX;
 use crate::engine::lint::read::launch::{self, assignment, below};
 use crate::engine::lint::scene::{Process, Said, Variable};
 use crate::engine::lint::words::{Word, commands, expand, is_name};
@@ -93,13 +94,17 @@ pub fn run(base: &Process, text: &str, place: &Place, behind: &[Said], depth: us
                 }
             }
             _ => {
-                let mut process = base.clone();
-                process.env = shell.exported.clone();
                 let words: Vec<Said> = words
                     .iter()
-                    .flat_map(|word| if word.text == "$@" { behind.to_vec() } else { vec![word.clone()] })
+                    .flat_map(|word| if word.text == "$@" { behind } else { std::slice::from_ref(word) })
+                    // `$@` again and again; a process with as many is refused.
+                    .take(2 * PARTS_MAX)
+                    .cloned()
                     .collect();
-                launch::start(&process, &words, depth, out);
+                // Lent, not copied: a script may have many commands and many variables.
+                base.env = std::mem::take(&mut shell.exported);
+                launch::start(&base, &words, depth, out);
+                shell.exported = std::mem::take(&mut base.env);
             }
         }
     }

@@ -30,8 +30,18 @@ fn same_repository(view: &View<'_>, out: &mut Findings) {
             let Some(ours) = seen.process.image.as_ref().filter(|image| image.is_known()) else { continue };
             let (our_name, our_tag) = split(&ours.text);
             let (their_name, their_tag) = split(&theirs.text);
-            if our_name == their_name && our_tag != their_tag {
-                differ(out, seen.process, ours, theirs, our_tag, their_tag);
+            // A digest and a tag may be one image.
+            let are_alike = our_tag.contains(':') == their_tag.contains(':');
+            if our_name == their_name && our_tag != their_tag && are_alike {
+                out.warning(
+                    &ours.place,
+                    format!(
+                        "{} may be of another release than its master, and then store nothing",
+                        seen.process.called()
+                    ),
+                    format!("{our_tag} here, {their_tag} for the master at {}", theirs.place),
+                    "run one image everywhere",
+                );
             }
         }
     }
@@ -159,7 +169,11 @@ pub fn memlock(view: &View<'_>, out: &mut Findings) {
         if unlimited {
             continue;
         }
-        if capable && process.habitat != Habitat::Unit {
+        if process.habitat == Habitat::Unit && (capable || root) {
+            // A capability of a unit is effective for its user, and root has it.
+            continue;
+        }
+        if capable {
             let barred = limits.non_root.as_ref().filter(|_| limits.user.is_none());
             if (!root || barred.is_some()) && limits.privileged.is_none() {
                 let place = limits.user.as_ref().map(|said| &said.place).or(barred).unwrap_or(&process.place);
@@ -215,6 +229,11 @@ pub fn shared_memory(view: &View<'_>, out: &mut Findings) {
     }
 }
 
+/// Is `path` the folder, or in it?
+fn is_below(path: &str, folder: &str) -> bool {
+    path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// The SSD tier needs a folder of its own, on both sides a switch, and a policy.
 pub fn ssd(view: &View<'_>, out: &mut Findings) {
     use crate::engine::lint::rules::kubernetes::is_yes;
@@ -267,7 +286,7 @@ pub fn ssd(view: &View<'_>, out: &mut Findings) {
             .limits
             .mounts
             .iter()
-            .filter(|m| text.starts_with(m.path.trim_end_matches('/')))
+            .filter(|m| is_below(text, m.path.trim_end_matches('/')))
             .max_by_key(|m| m.path.len());
         if process.habitat.is_container() && mount.is_none() {
             out.warning(

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::engine::base::ByteSize;
+use crate::engine::check::listed;
 use crate::engine::lint::quantity;
 use crate::engine::lint::rules::{Findings, View};
 use crate::engine::lint::scene::{Habitat, ProbeHow, Process, Role, Said, Service, Variable};
@@ -119,7 +120,7 @@ pub fn selector(view: &View<'_>, out: &mut Findings) {
             out.error(
                 &role.place,
                 format!("Service {} selects nothing: group {} has no role {}", service.name, group.name, role.text),
-                format!("the roles are {}", roles.join(", ")),
+                format!("the roles are {}", listed(&roles)),
                 format!("select one of them, e.g. {role_key}: {}", roles.last().unwrap_or(&"")),
             );
             continue 'services;
@@ -210,12 +211,9 @@ fn need(seen: &Seen<'_>) -> Option<(Vec<(&'static str, u64)>, u64)> {
             }
         }
         Role::Sglang(_) => {
-            let tp = seen.number(&["tp_size", "tp", "tensor_parallel_size"], 1)?;
-            let pp = seen.number(&["pp_size", "pp", "pipeline_parallel_size"], 1)?;
-            let nodes = seen.number(&["nnodes"], 1)?.max(1);
-            let ranks = (tp.max(1).checked_mul(pp.max(1))?).div_ceil(nodes);
-            if nodes > 1 && !huge {
-                parts[0].1 = segment / nodes;
+            let ranks = seen.ranks_here()?;
+            if !huge {
+                parts[0].1 = (segment / seen.ranks()?.max(1)).checked_mul(ranks)?;
             }
             if let Some(size) = seen.value(&["hicache_size"]).and_then(|said| said.text.parse::<u64>().ok())
                 && !huge
@@ -275,7 +273,7 @@ pub fn unknown_host(view: &View<'_>, out: &mut Findings) {
                         format!("{} (group {})", said.text, group_names(view)),
                         match near {
                             Some(near) => format!("write {}", said.text.replacen(*named, near, 1)),
-                            None => format!("the Services of the group are {}", of_roles.join(", ")),
+                            None => format!("the Services of the group are {}", listed(&of_roles)),
                         },
                     );
                 }
@@ -289,7 +287,7 @@ pub fn unknown_host(view: &View<'_>, out: &mut Findings) {
                     out.error(
                         &said.place,
                         format!("{} calls a host that the compose file does not have: {host}", process.called()),
-                        format!("{}; the services are {}", said.text, names.join(", ")),
+                        format!("{}; the services are {}", said.text, listed(names)),
                         "write the name of a service, or give the host with extra_hosts",
                     );
                 }
@@ -301,7 +299,7 @@ pub fn unknown_host(view: &View<'_>, out: &mut Findings) {
 
 fn group_names(view: &View<'_>) -> String {
     let names: Vec<&str> = view.scene.groups.iter().map(|g| g.name.as_str()).collect();
-    names.join(", ")
+    listed(&names)
 }
 
 /// The Service that ends as the wrong one does.

@@ -140,10 +140,7 @@ pub struct Findings {
 impl Findings {
     fn add(&mut self, severity: Severity, place: &Place, texts: [String; 3]) {
         let [finding, evidence, remedy] = texts;
-        let finding = Finding { id: self.id, severity, finding, evidence, remedy, place: Some(place.clone()) };
-        if !self.out.contains(&finding) {
-            self.out.push(finding);
-        }
+        self.out.push(Finding { id: self.id, severity, finding, evidence, remedy, place: Some(place.clone()) });
     }
 
     /// It does not work, or loses what it holds.

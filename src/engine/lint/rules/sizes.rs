@@ -148,19 +148,15 @@ pub fn huge_page_switch(view: &View<'_>, out: &mut Findings) {
                 );
             }
         }
-        if let Some(said) = process.var("MC_STORE_HUGEPAGE_SIZE") {
-            let known = matches!(
-                said.text.trim().to_ascii_lowercase().as_str(),
-                "2mb" | "1gb" | "2m" | "1g" | "2097152" | "1073741824"
+        if let Some(said) = process.var("MC_STORE_HUGEPAGE_SIZE")
+            && size_text::huge_page(&said.text).is_err()
+        {
+            out.warning(
+                &said.place,
+                format!("MC_STORE_HUGEPAGE_SIZE={} is no huge page, and the store takes 2 MiB ones", said.text),
+                "there are pages of 2MB and of 1GB",
+                "write MC_STORE_HUGEPAGE_SIZE=2MB or 1GB",
             );
-            if !known {
-                out.warning(
-                    &said.place,
-                    format!("MC_STORE_HUGEPAGE_SIZE={} is no huge page, and the store takes 2 MiB ones", said.text),
-                    "there are pages of 2MB and of 1GB",
-                    "write MC_STORE_HUGEPAGE_SIZE=2MB or 1GB",
-                );
-            }
         }
     }
 }
@@ -270,12 +266,8 @@ fn huge_bytes(seen: &Seen<'_>) -> Option<u64> {
         }
         Role::Sglang(_) => {
             let l2 = seen.value(&["hicache_size"]).and_then(|said| said.text.parse::<u64>().ok()).unwrap_or(0);
-            let tp = seen.number(&["tp_size", "tp", "tensor_parallel_size"], 1)?;
-            let pp = seen.number(&["pp_size", "pp", "pipeline_parallel_size"], 1)?;
-            let nodes = seen.number(&["nnodes"], 1)?.max(1);
-            let ranks = tp.max(1).checked_mul(pp.max(1))?.div_ceil(nodes);
-            let pools = l2.checked_mul(1_000_000_000)?.checked_add(16 * ByteSize::MIB)?.checked_mul(ranks)?;
-            (segment / nodes).checked_add(pools)
+            let rank = l2.checked_mul(1_000_000_000)?.checked_add(16 * ByteSize::MIB)?;
+            rank.checked_add(segment / seen.ranks()?.max(1))?.checked_mul(seen.ranks_here()?)
         }
         _ => None,
     }

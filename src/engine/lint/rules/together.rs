@@ -48,6 +48,11 @@ pub fn protocol(view: &View<'_>, out: &mut Findings) {
         if said.text == theirs.text || !known.contains(&said.text.as_str()) || !known.contains(&theirs.text.as_str()) {
             continue;
         }
+        // A host may run clients of several stores.
+        let is_running = seen.process.habitat == Habitat::Running;
+        if is_running && master_text(seen).is_none_or(|master| master_text(first).is_none_or(|other| other != master)) {
+            continue;
+        }
         let how = if *chosen { "" } else { ", the default" };
         let theirs_chosen = all.iter().any(|(other, _, chosen)| std::ptr::eq(*other, *first) && *chosen);
         let their_how = if theirs_chosen { "" } else { ", the default" };
@@ -221,11 +226,18 @@ fn layout(seen: &Seen<'_>, mooncake: bool, out: &mut Findings) {
             format!("--hicache-mem-layout layer_first, --hicache-storage-backend mooncake; it becomes {to}"),
             format!("write --hicache-mem-layout {to}"),
         );
-    } else if layout == "page_first_direct" && io.is_none_or(|io| io == "kernel") {
+    } else if layout == "page_first_direct" && seen.flag(&["hicache_io_backend"]).is_none() {
+        out.info(
+            &said.place,
+            "page_first_direct is not moved by kernels: SGLang takes the direct I/O backend by itself",
+            "--hicache-io-backend is not given, and kernel is its default",
+            "write --hicache-io-backend direct, to say what is meant",
+        );
+    } else if layout == "page_first_direct" && io == Some("kernel") {
         out.warning(
             &said.place,
             "page_first_direct is not moved by kernels: SGLang takes the direct I/O backend",
-            format!("--hicache-io-backend {}", io.unwrap_or("is kernel, the default")),
+            "--hicache-io-backend kernel",
             "write --hicache-io-backend direct, or --hicache-mem-layout page_first",
         );
     } else if layout == "page_first" && io == Some("direct") {
@@ -307,10 +319,19 @@ pub fn address_form(view: &View<'_>, out: &mut Findings) {
         }
         if let Setting::Is(said) = seen.client("metadata_server") {
             let text = said.text.trim();
-            let schemes = ["http://", "https://", "etcd://", "redis://", "P2PHANDSHAKE"];
-            if !text.is_empty()
-                && !schemes.iter().any(|scheme| text.to_ascii_lowercase().starts_with(&scheme.to_ascii_lowercase()))
-            {
+            let lower = text.to_ascii_lowercase();
+            let is_known =
+                ["http://", "https://", "etcd://", "redis://"].iter().any(|scheme| lower.starts_with(scheme));
+            // Without a scheme it is the addresses of etcd.
+            let is_etcd = !text.contains("://") && text.contains(':');
+            if is_etcd {
+                out.warning(
+                    &said.place,
+                    format!("{} takes '{text}' for an etcd: there is no scheme before it", seen.process.called()),
+                    "a metadata server is P2PHANDSHAKE, http://HOST:PORT/metadata or etcd://HOST:PORT",
+                    format!("write etcd://{text}, if etcd is meant"),
+                );
+            } else if !text.is_empty() && !is_known && lower != "p2phandshake" {
                 out.error(
                     &said.place,
                     format!("{} finds no metadata service: '{text}' is none", seen.process.called()),
@@ -332,7 +353,9 @@ pub fn address_form(view: &View<'_>, out: &mut Findings) {
 /// Two processes that listen on one port of one network.
 pub fn port_taken(view: &View<'_>, out: &mut Findings) {
     let mut taken: BTreeMap<(String, u16), (&Process, String)> = BTreeMap::new();
-    for seen in view.seen.iter().filter(|seen| seen.process.habitat != Habitat::File) {
+    // What runs has its ports, whichever network it is in.
+    let starts = |seen: &&Seen<'_>| !matches!(seen.process.habitat, Habitat::File | Habitat::Running);
+    for seen in view.seen.iter().filter(starts) {
         for (port, what, place) in listens(seen) {
             let key = (seen.process.network.clone(), port);
             match taken.get(&key) {
