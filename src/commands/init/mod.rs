@@ -229,13 +229,18 @@ impl Args {
         // Somebody who names no host of the servers means that of the master.
         let own = wanted.master.hosts.first().cloned().into_iter().collect::<Vec<_>>();
         let hosts = if given.hosts.is_empty() { own.clone() } else { given.hosts };
-        let decode = if given.decode.is_empty() { hosts.clone() } else { given.decode };
+        let decode = if given.decode.is_empty() { hosts.clone() } else { given.decode.clone() };
         let count = |hosts: &[String]| u32::try_from(hosts.len()).unwrap_or(u32::MAX).max(1);
         let serving = &mut wanted.serving;
         serving.nnodes = match (serving.mode, given.nnodes) {
             (Mode::Distributed, nnodes) => nnodes.unwrap_or(count(&hosts)),
             (_, nnodes) => nnodes.unwrap_or(1),
         };
+        if serving.mode != Mode::Pd && (!given.decode.is_empty() || given.router.is_some()) {
+            return Err(
+                Failure::usage("--decode and --router are of --mode pd").next("add --mode pd, or leave them out")
+            );
+        }
         if serving.mode == Mode::Pd {
             serving.router.host = given.router.or(own.first().cloned()).unwrap_or_default();
             serving.prefill.replicas = count(&hosts);

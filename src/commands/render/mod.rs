@@ -122,8 +122,14 @@ fn joined(files: &[File]) -> String {
     text
 }
 
+/// Characters of an error's words that are shown.
+const WORDS_MAX: usize = 400;
+
 fn wrong(path: &Path, what: &str) -> Failure {
-    Failure::usage(format!("{}: {what}", path.display()))
+    // What the parser quotes may be as long as the file.
+    let short: String = what.chars().take(WORDS_MAX).collect();
+    let more = if short.len() < what.len() { " ..." } else { "" };
+    Failure::usage(format!("{}: {short}{more}", path.display()))
 }
 
 /// The deployment file at `path`, with `sets` in it.

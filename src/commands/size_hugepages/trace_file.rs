@@ -9,13 +9,13 @@ use crate::engine::plan::trace::{self, LINE_BYTES_MAX, Request};
 /// Hand each request of the file at `path` to `take`, with its line's number.
 ///
 /// # Errors
-/// The file cannot be read, a line is no request, or `take` says what is wrong with it.
+/// The file cannot be read or has no request, a line is no request, or `take` says what is wrong with it.
 pub fn each(path: &str, mut take: impl FnMut(u64, Request) -> Result<(), String>) -> Result<(), Failure> {
     let unreadable = |error: std::io::Error| {
         Failure::usage("the trace cannot be read").tried(path.to_owned()).found(error.to_string())
     };
     let mut file = BufReader::new(File::open(path).map_err(unreadable)?);
-    let (mut line, mut number) = (String::new(), 0u64);
+    let (mut line, mut number, mut any) = (String::new(), 0u64, false);
     loop {
         line.clear();
         number += 1;
@@ -23,6 +23,9 @@ pub fn each(path: &str, mut take: impl FnMut(u64, Request) -> Result<(), String>
             Failure::usage("a line of the trace is no request").tried(format!("{path}, line {number}")).found(found)
         };
         if Read::by_ref(&mut file).take(LINE_BYTES_MAX + 1).read_line(&mut line).map_err(unreadable)? == 0 {
+            if !any {
+                return Err(Failure::usage("the trace has no request").tried(path.to_owned()));
+            }
             return Ok(());
         }
         if line.len() as u64 > LINE_BYTES_MAX {
@@ -33,6 +36,7 @@ pub fn each(path: &str, mut take: impl FnMut(u64, Request) -> Result<(), String>
                 .next("a trace in Mooncake's format has a JSON object with hash_ids, a list of numbers, on each line")
         })?;
         if let Some(request) = request {
+            any = true;
             take(number, request).map_err(|error| wrong(&error))?;
         }
     }

@@ -147,7 +147,10 @@ fn put(tree: &mut Value, set: &str) -> Result<(), DeployError> {
 fn value_of(text: &str) -> Value {
     let read: Result<Map<String, Value>, _> = toml::from_str(&format!("v = {text}"));
     match read {
-        Ok(mut map) if map.len() == 1 => map.remove("v").unwrap_or(Value::Null),
+        // What is null in JSON is nan or inf in TOML, which has no null: no number of ours.
+        Ok(mut map) if map.len() == 1 => {
+            map.remove("v").filter(|value| !value.is_null()).unwrap_or_else(|| Value::String(text.to_owned()))
+        }
         _ => Value::String(text.to_owned()),
     }
 }
@@ -170,6 +173,14 @@ mod tests {
         assert_eq!(read, parse(yaml, Format::Yaml, &[]).unwrap());
         assert_eq!((read.serving.mode, read.segment.engines), (Mode::Pd, Size(1 << 30)));
         assert_eq!(parse("", Format::Toml, &[]), parse("", Format::Yaml, &[]));
+    }
+
+    #[test]
+    fn a_set_number_that_is_none_is_refused_and_does_not_unset_the_files() {
+        let text = "[model]\npath = \"m\"\nhicache_size_gb = 16\n";
+        for set in ["model.hicache_size_gb=nan", "model.hicache_size_gb=inf", "model.hicache_ratio=nan"] {
+            assert!(parse(text, Format::Toml, &[set.to_owned()]).is_err(), "{set}");
+        }
     }
 
     #[test]

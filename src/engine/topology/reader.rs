@@ -6,6 +6,9 @@ use crate::engine::base::text::{Quoted, escaped};
 use crate::engine::sys::{Tree, Unreadable};
 use crate::engine::topology::finding::Finding;
 
+/// Characters of a word; the kernel writes far fewer.
+const WORD_MAX: usize = 256;
+
 pub(in crate::engine::topology) struct Reader<'a> {
     pub tree: &'a Tree,
     pub findings: Vec<Finding>,
@@ -20,7 +23,7 @@ impl Reader<'_> {
 
     /// The text of a file, fit for a line.
     pub fn word(&mut self, path: &str) -> Option<String> {
-        self.text(path).map(|text| escaped(&text))
+        self.text(path).map(|text| escaped(&text.chars().take(WORD_MAX).collect::<String>()))
     }
 
     /// The text of a file whose absence, emptiness and refusal all mean that there is nothing to tell.

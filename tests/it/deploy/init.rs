@@ -55,6 +55,9 @@ fn a_file_is_not_overwritten_and_contradictions_are_not_written() {
     let path = path.to_str().expect("text");
     mcctl(&["init", "--model", "m", "--out", path]).succeeds();
     assert!(mcctl(&["init", "--model", "n", "--out", path]).fails(2).contains("is there already"));
+    for flag in ["--decode=b", "--router=b"] {
+        assert!(mcctl(&["init", "--model", "m", flag]).fails(2).contains("are of --mode pd"));
+    }
     mcctl(&["init", "--model", "n", "--out", path, "--force"]).succeeds();
     assert!(fs::read_to_string(path).expect("read").contains("path = \"n\""));
     let (link, target) = (folder.path().join("link.toml"), folder.path().join("elsewhere"));

@@ -172,6 +172,11 @@ fn a_trace_that_is_none_is_one_line_and_exit_2() {
     assert!(wrong.fails(2).contains("trace.jsonl, line 2"), "{wrong:?}");
     let absent = mcctl(&["size-hugepages", "--trace", "/nowhere/trace.jsonl"]);
     assert!(absent.fails(2).contains("cannot be read"), "{absent:?}");
+    let empty = write(folder.path(), "\n\n");
+    for more in [&[][..], &["--per-request", "--page-size=16", "--device-pool-tokens=64", "--hicache-ratio=2"]] {
+        let none = mcctl(&[&["size-hugepages", "--trace", &empty], more].concat());
+        assert!(none.fails(2).contains("has no request"), "{none:?}");
+    }
     let rate = mcctl(&["size-hugepages", "--trace", &file, "--hit-rate", "1.5"]);
     assert!(rate.fails(2).contains("from 0 to 1"), "{rate:?}");
 }
