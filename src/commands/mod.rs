@@ -12,6 +12,7 @@ pub mod flags;
 pub mod gflags;
 pub mod help;
 pub mod init;
+pub mod input;
 pub mod lint;
 pub mod listen;
 pub mod logging;

@@ -177,6 +177,88 @@ fn what_cannot_be_read_is_named_with_its_line() {
 }
 
 #[test]
+fn what_cannot_be_read_hides_nothing_of_the_rest() {
+    let dir = tempfile::tempdir().unwrap();
+    let bad = fixtures("bad").into_iter().find(|f| f.ends_with("memory-limit.yaml")).unwrap();
+    let bad = bad.to_str().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    fs::write(at("letter.txt"), "Dear all,\nthe cache is slow.\n").unwrap();
+    let many = "- {}\n".repeat(10) + &"mooncake_master\n".repeat(2000);
+    fs::write(at("many.sh"), many).unwrap();
+    let run = mcctl(&["lint", &at("letter.txt"), "/nowhere/at-all.yaml", bad, &at("many.sh")]);
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(run.stdout.contains("[memory-limit]") && run.stdout.contains("1 file,"), "{run:?}");
+    assert_eq!(run.stderr.lines().count(), 3, "{run:?}");
+    for name in ["letter.txt", "/nowhere/at-all.yaml", "many.sh"] {
+        assert!(run.stderr.lines().any(|line| line.contains(name)), "{name}: {run:?}");
+    }
+    let run = mcctl(&["lint", "--json", &at("letter.txt"), bad]);
+    let document: Value = serde_json::from_str(&run.stdout).expect("one JSON document");
+    assert_eq!((run.code, document["findings"][0]["id"].as_str()), (2, Some("memory-limit")));
+    assert_eq!(document["unread"][0]["name"].as_str(), Some(at("letter.txt").as_str()));
+}
+
+#[test]
+fn what_starts_nothing_is_said_and_no_mistake() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = [
+        ("60-hicache.conf", "# pages\nvm.nr_hugepages = 1024\n"),
+        ("hicache-hugepages.conf", "d /dev/hugepages/hicache 0770 root root -\n"),
+        ("values.yaml", "image:\n  repository: a/mooncake\n  tag: 0.3.13\nmaster:\n  replicas: 1\n"),
+        ("hicache.target", "[Unit]\nDescription=all of it\n"),
+    ];
+    let mut paths = Vec::new();
+    for (name, text) in files {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        paths.push(path.to_str().unwrap().to_owned());
+    }
+    let args: Vec<&str> = std::iter::once("lint").chain(paths.iter().map(String::as_str)).collect();
+    let run = mcctl(&args);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert_eq!(run.stderr.matches("nothing to check").count(), files.len(), "{run:?}");
+    let out = dir.path().join("units");
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/deploy");
+    let example =
+        fs::read_dir(example).unwrap().map(|e| e.unwrap().path()).find(|p| p.extension().is_some_and(|e| e == "toml"));
+    mcctl(&["render", "systemd", example.unwrap().to_str().unwrap(), "--out", out.to_str().unwrap()]).succeeds();
+    let mut folders = vec![out];
+    let mut written = vec!["lint".to_owned()];
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                written.push(path.to_str().unwrap().to_owned());
+            }
+        }
+    }
+    assert!(written.iter().any(|name| name.contains("sysctl.d")), "{written:?}");
+    let run = mcctl(&written.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(run.code, 0, "{run:?}");
+}
+
+#[test]
+fn what_may_have_no_end_is_not_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe.toml");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let pipe = pipe.to_str().unwrap();
+    for args in [&["lint", pipe][..], &["doctor", "--file", pipe], &["render", "k8s", pipe], &["lint", "/dev/zero"]] {
+        let run = mcctl(args);
+        assert!(run.code == 2 && run.stderr.contains("only files with an end are read"), "{args:?}: {run:?}");
+    }
+}
+
+#[test]
+fn a_release_is_numbers_with_dots() {
+    let bad = fixtures("bad").into_iter().find(|f| f.ends_with("memory-limit.yaml")).unwrap();
+    let run = mcctl(&["lint", "--release", "banana", bad.to_str().unwrap()]);
+    assert!(run.code == 2 && run.stderr.contains("'banana'"), "{run:?}");
+    assert_eq!(mcctl(&["lint", "--release", "v0.3.12.post1", bad.to_str().unwrap()]).code, 1);
+}
+
+#[test]
 fn the_list_of_rules_needs_no_file() {
     let run = mcctl(&["lint", "--list"]);
     let list = run.succeeds();

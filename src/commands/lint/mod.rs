@@ -4,13 +4,13 @@
 
 mod report;
 
-use std::fs::File;
 use std::io::{self, Read};
+use std::path::Path;
 
 use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::output;
+use crate::commands::{input, output};
 use crate::engine::check::{Finding, Severity};
-use crate::engine::lint::{CHECKS, FILE_BYTES_MAX, Kind, ReadError, Source, check_scene, read};
+use crate::engine::lint::{CHECKS, FILE_BYTES_MAX, Kind, ReadError, Source, check_scene, read_each};
 
 /// What to read, and what to say.
 #[derive(Debug, clap::Args)]
@@ -18,7 +18,7 @@ use crate::engine::lint::{CHECKS, FILE_BYTES_MAX, Kind, ReadError, Source, check
     after_help = "Kinds are told apart by content and name: Kubernetes YAML (RoleBasedGroups, too), compose files, systemd \
     units, environment files, shell scripts and command lines, the store's JSON, SGLang's extra config, the master's \
     --config_path file. Give all files of one deployment together: rules look across them.\n\
-    Exit codes: 0 nothing at or above --fail-on, 1 something, 2 an input that cannot be read."
+    Exit codes: 0 nothing at or above --fail-on, 1 something, 2 an input that cannot be read (the others are judged)."
 )]
 pub struct Args {
     /// Files of one deployment; - is stdin
@@ -98,7 +98,7 @@ impl Args {
     /// Read, judge, print.
     ///
     /// # Errors
-    /// An input that cannot be read, or a rule that there is not.
+    /// A rule that there is not, or a release that is none; what cannot be read is said, and the rest is judged.
     pub fn run(self) -> Outcome {
         if self.list {
             output::data(if self.json { report::list_json() } else { report::list() })?;
@@ -107,23 +107,45 @@ impl Args {
         for id in self.only.iter().chain(&self.skip) {
             known_rule(id)?;
         }
-        let texts =
-            self.files.iter().map(|name| Ok((name.as_str(), load(name)?))).collect::<Result<Vec<_>, Failure>>()?;
+        if let Some(text) = &self.release {
+            known_release(text)?;
+        }
+        let (mut texts, mut unread) = (Vec::new(), Vec::new());
+        for name in &self.files {
+            match load(name) {
+                Ok(bytes) => texts.push((name.as_str(), bytes)),
+                Err(failure) => unread.push((shown(name), failure)),
+            }
+        }
         let kind = self.kind.map(Kind::from);
         let sources: Vec<Source<'_>> =
             texts.iter().map(|(name, bytes)| Source { name: shown(name), bytes, kind }).collect();
-        let mut scene = read(&sources).map_err(|(name, error)| unreadable(&name, &error))?;
+        let (mut scene, left) = read_each(&sources);
+        let mut names: Vec<&str> = sources.iter().map(|source| source.name).collect();
+        for (name, error) in &left {
+            if let ReadError::NothingToCheck { .. } = error {
+                output::say(format!("{name}: {error}"));
+            } else {
+                unread.extend(names.iter().find(|known| ***known == **name).map(|n| (*n, unreadable(name, error))));
+                names.retain(|known| **known != **name);
+            }
+        }
+        for (_, failure) in &unread {
+            output::say(failure.line().trim_end());
+        }
         scene.release = self.release.clone().map(|text| text.trim_start_matches('v').to_owned());
         let wanted = |finding: &Finding| {
             (self.only.is_empty() || self.only.iter().any(|id| id == finding.id))
                 && !self.skip.iter().any(|id| id == finding.id)
         };
         let findings: Vec<Finding> = check_scene(&scene).into_iter().filter(wanted).collect();
-        let names: Vec<&str> = sources.iter().map(|source| source.name).collect();
         if self.json {
-            output::json(&report::Document::new(&names, &scene, &findings))?;
-        } else {
+            output::json(&report::Document::new(&names, &unread, &scene, &findings))?;
+        } else if !names.is_empty() {
             output::data(report::text(&scene, &names, &findings))?;
+        }
+        if !unread.is_empty() {
+            return Ok(Exit::Usage);
         }
         let fails = self.fail_on.least().is_some_and(|least| findings.iter().any(|f| f.severity >= least));
         Ok(if fails { Exit::No } else { Exit::Done })
@@ -139,6 +161,17 @@ fn known_rule(id: &str) -> Result<(), Failure> {
         .next(format!("the nearest is {}; mcctl lint --list shows all", nearest.unwrap_or_default())))
 }
 
+/// A release is numbers with dots between them, and perhaps words behind: `0.3.13.post1`.
+fn known_release(text: &str) -> Result<(), Failure> {
+    let mut parts = text.trim_start_matches('v').split('.');
+    let number = |part: Option<&str>| part.is_some_and(|part| part.parse::<u32>().is_ok());
+    if number(parts.next()) && number(parts.next()) {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("'{text}' is no release of Mooncake"))
+        .next("write numbers with dots, e.g. 0.3.13.post1"))
+}
+
 /// The name in findings.
 pub(in crate::commands) fn shown(name: &str) -> &str {
     if name == "-" { "stdin" } else { name }
@@ -150,12 +183,7 @@ pub(in crate::commands) fn load(name: &str) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let read = match name {
         "-" => io::stdin().lock().take(most).read_to_end(&mut bytes),
-        path => File::open(path).and_then(|file| {
-            if file.metadata()?.is_dir() {
-                return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder; name the files in it"));
-            }
-            file.take(most).read_to_end(&mut bytes)
-        }),
+        path => input::open(Path::new(path)).and_then(|file| file.take(most).read_to_end(&mut bytes)),
     };
     read.map_err(|error| {
         Failure::usage(format!("cannot read {}", shown(name)))

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
+use crate::commands::error::Failure;
 use crate::engine::check::{Finding, Severity};
 use crate::engine::lint::{CHECKS, Role, Scene};
 
@@ -13,9 +14,17 @@ use crate::engine::lint::{CHECKS, Role, Scene};
 pub struct Document<'a> {
     schema: &'static str,
     files: &'a [&'a str],
+    unread: Vec<UnreadLine<'a>>,
     processes: Vec<ProcessLine<'a>>,
     findings: &'a [Finding],
     counts: BTreeMap<Severity, usize>,
+}
+
+/// A file that could not be read, and why.
+#[derive(Debug, Serialize)]
+struct UnreadLine<'a> {
+    name: &'a str,
+    reason: &'a str,
 }
 
 /// A process that was understood.
@@ -28,10 +37,18 @@ struct ProcessLine<'a> {
 
 impl<'a> Document<'a> {
     /// What was read and found.
-    pub fn new(files: &'a [&'a str], scene: &'a Scene, findings: &'a [Finding]) -> Document<'a> {
+    pub fn new(
+        files: &'a [&'a str],
+        unread: &'a [(&'a str, Failure)],
+        scene: &'a Scene,
+        findings: &'a [Finding],
+    ) -> Document<'a> {
+        let reason = |failure: &'a Failure| failure.found.as_deref().unwrap_or(&failure.what);
+        let unread = unread.iter().map(|(name, failure)| UnreadLine { name, reason: reason(failure) }).collect();
+        let counts = counts(findings);
         let known = scene.processes.iter().filter(|process| process.role != Role::Other);
         let processes = known.map(|p| ProcessLine { role: p.role.noun(), name: &p.name, place: p.place.to_string() });
-        Document { schema: "mcctl.lint/1", files, processes: processes.collect(), findings, counts: counts(findings) }
+        Document { schema: "mcctl.lint/1", files, unread, processes: processes.collect(), findings, counts }
     }
 }
 

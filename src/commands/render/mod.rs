@@ -2,13 +2,13 @@
 
 pub mod write;
 
-use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
 use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::input;
 use crate::commands::output;
 use crate::commands::serve::master_flags;
 use crate::engine::deploy::render::{File, Kind, render};
@@ -139,7 +139,7 @@ fn read(path: &Path, sets: &[String]) -> Result<Deployment, Failure> {
         return Err(wrong(path, "unknown kind of deployment file").next("name it .toml, .yaml or .yml"));
     };
     let mut text = String::new();
-    let read = fs::File::open(path).and_then(|file| file.take(READ_MAX).read_to_string(&mut text));
+    let read = input::open(path).and_then(|file| file.take(READ_MAX).read_to_string(&mut text));
     read.map_err(|error| {
         Failure::usage(format!("cannot read {}", path.display()))
             .found(error.to_string())

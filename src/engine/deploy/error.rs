@@ -49,7 +49,7 @@ pub enum DeployError {
         error: PlanError,
     },
     /// Two processes want one port.
-    #[error("port {port} of {host} is wanted twice: by {first} and by {second}")]
+    #[error("port {port} of {host} is wanted twice{}", by_whom(first, second))]
     PortTaken {
         /// The host, or the workload in Kubernetes.
         host: String,
@@ -73,4 +73,9 @@ fn nearest(near: Option<&str>) -> String {
 /// What is wrong with the value of `key`.
 pub(crate) fn wrong(key: &'static str, what: impl Into<String>) -> DeployError {
     DeployError::Value { key, what: what.into() }
+}
+
+/// Who wants it, once where it is one.
+fn by_whom(first: &str, second: &str) -> String {
+    if first == second { format!(" by {first}") } else { format!(": by {first} and by {second}") }
 }

@@ -19,6 +19,6 @@ mod words;
 
 pub use node::{FILE_BYTES_MAX, Node};
 pub use read::proc::{environment, process as running_process};
-pub use read::{Kind, ReadError, Source, read};
+pub use read::{Kind, ReadError, Source, read, read_each};
 pub use rules::{CHECKS, check_scene};
 pub use scene::{Habitat, Make, Mode, Process, Role, Said, Scene, Variable};

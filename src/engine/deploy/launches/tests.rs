@@ -169,7 +169,7 @@ fn what_no_cluster_takes_is_refused_by_its_key() {
         ("[kubernetes]\nmodel_host_path = \"models\"\n", "kubernetes.model_host_path: "),
         ("[kubernetes]\nmodel_claim = \"a\"\nmodel_mount = \"models\"\n", "kubernetes.model_mount: "),
         ("[kubernetes]\nmodel_claim = \"a\"\n", "kubernetes.model_mount: '/m' is not below '/models'"),
-        ("[master]\nadmin_port = 50051\n", "port 50051 of hicache-master is wanted twice"),
+        ("[master]\nadmin_port = 50051\n", "port 50051 of hicache-master is wanted twice by hicache-master"),
         ("[nodes]\nreplicas = 1\nnuma = [0, 1]\nrest_port = 9299\n", "port 9300 of hicache-store is wanted twice"),
         ("[serving]\nmode = \"pd\"\nbootstrap_port = 30000\n", "port 30000 of hicache-prefill is wanted twice"),
     ] {

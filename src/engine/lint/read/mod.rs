@@ -133,6 +133,12 @@ pub enum ReadError {
         /// What is wrong.
         reason: String,
     },
+    /// It is known, and starts nothing: no mistake, and nothing to say about it.
+    #[error("nothing to check: it is {what}")]
+    NothingToCheck {
+        /// What it is.
+        what: &'static str,
+    },
     /// It is nothing that is known here.
     #[error(
         "it is no Kubernetes or compose YAML, no systemd unit, no environment file, no command line and no settings file"
@@ -155,14 +161,47 @@ impl ReadError {
 /// # Errors
 /// The name of the first that cannot be read, and why.
 pub fn read(sources: &[Source<'_>]) -> Result<Scene, (String, ReadError)> {
-    let mut scene = Scene::default();
     let mut parsed = Vec::new();
     for source in sources {
-        let named = |error| (source.name.to_owned(), error);
-        parsed.push(parse(source).map_err(named)?);
+        match parse(source) {
+            Ok(part) => parsed.push(part),
+            Err(ReadError::NothingToCheck { .. }) => {}
+            Err(error) => return Err((source.name.to_owned(), error)),
+        }
     }
+    together(&parsed)
+}
+
+/// As often a file that says too much is left out before all are refused: each time the others are read anew.
+const RETRIES_MAX: usize = 8;
+
+/// Read those of `sources` that can be read as one deployment; names and reasons of the others.
+pub fn read_each(sources: &[Source<'_>]) -> (Scene, Vec<(String, ReadError)>) {
+    let (mut parsed, mut left) = (Vec::new(), Vec::new());
+    for source in sources {
+        match parse(source) {
+            Ok(part) => parsed.push(part),
+            Err(error) => left.push((source.name.to_owned(), error)),
+        }
+    }
+    for _ in 0..RETRIES_MAX {
+        match together(&parsed) {
+            Ok(scene) => return (scene, left),
+            Err((name, error)) => {
+                parsed.retain(|part| *part.file != *name);
+                left.push((name, error));
+            }
+        }
+    }
+    let error = ReadError::TooMany { what: "files that say too much", most: RETRIES_MAX };
+    left.extend(parsed.iter().map(|part| (part.file.to_string(), error.clone())));
+    (Scene::default(), left)
+}
+
+fn together(parsed: &[Parsed]) -> Result<Scene, (String, ReadError)> {
+    let mut scene = Scene::default();
     let data: Vec<ConfigData> = parsed.iter().flat_map(|p| p.data()).collect();
-    for part in &parsed {
+    for part in parsed {
         part.add(&data, &mut scene);
     }
     // Settings files may stand in a ConfigMap.
@@ -170,7 +209,7 @@ pub fn read(sources: &[Source<'_>]) -> Result<Scene, (String, ReadError)> {
         document_in(base, said, &mut scene);
     }
     bound(&scene)?;
-    link(&mut scene, &parsed);
+    link(&mut scene, parsed);
     bound(&scene)?;
     Ok(scene)
 }
@@ -244,6 +283,9 @@ fn detect(source: &Source<'_>, text: &str) -> Result<(Kind, Vec<Node>, bool), Re
         Some(kind) => return Ok((kind, nodes()?, is_json)),
         None => {}
     }
+    if let Some(what) = sets_up_the_host(source.name, text) {
+        return Err(ReadError::NothingToCheck { what });
+    }
     if systemd::is_one(text) {
         bound_script(text)?;
         return Ok((Kind::Unit, Vec::new(), false));
@@ -260,6 +302,9 @@ fn detect(source: &Source<'_>, text: &str) -> Result<(Kind, Vec<Node>, bool), Re
             Ok(nodes) => {
                 if let Some(kind) = nodes.iter().find_map(kind_of) {
                     return Ok((kind, nodes, is_json));
+                }
+                if let Some(what) = starts_nothing(source.name, &nodes) {
+                    return Err(ReadError::NothingToCheck { what });
                 }
                 if named_yaml || is_json {
                     return Err(if nodes.is_empty() { ReadError::Empty } else { ReadError::Unknown });
@@ -283,6 +328,50 @@ fn detect(source: &Source<'_>, text: &str) -> Result<(Kind, Vec<Node>, bool), Re
         Ok((Kind::Shell, Vec::new(), false))
     } else {
         Err(ReadError::Unknown)
+    }
+}
+
+/// What a file is that prepares a host for processes, and starts none.
+fn sets_up_the_host(name: &str, text: &str) -> Option<&'static str> {
+    let is_in = |folder: &str| name.rsplit('/').nth(1) == Some(folder);
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with(['#', ';']));
+    if extension(name) == "conf" {
+        let is_kernel_setting = |line: &str| {
+            let key = line.split_once('=').map(|(key, _)| key.trim().trim_start_matches('-')).unwrap_or_default();
+            let known = ["vm.", "net.", "kernel.", "fs.", "vm/", "net/", "kernel/", "fs/"];
+            known.iter().any(|start| key.starts_with(start))
+        };
+        let is_path = |line: &str| {
+            let mut words = line.split_whitespace();
+            let kind = words.next().is_some_and(|w| w.len() <= 3 && w.starts_with(|c: char| c.is_ascii_alphabetic()));
+            kind && words.next().is_some_and(|path| path.starts_with('/'))
+        };
+        if is_in("sysctl.d") || lines.clone().next().is_some() && lines.clone().all(is_kernel_setting) {
+            return Some("kernel settings (sysctl.d)");
+        }
+        if is_in("tmpfiles.d") || lines.clone().next().is_some() && lines.clone().all(is_path) {
+            return Some("files to create (tmpfiles.d)");
+        }
+    }
+    let is_unit = ["target", "slice", "socket", "timer", "mount", "path"].contains(&extension(name))
+        && lines.next().is_some_and(|line| line.starts_with('[') && line.ends_with(']'));
+    is_unit.then_some("a unit without a [Service]")
+}
+
+/// What YAML is that others read, and that starts nothing by itself.
+fn starts_nothing(name: &str, nodes: &[Node]) -> Option<&'static str> {
+    let base = launch::program(name).rsplit_once('.').map_or("", |(base, _)| base);
+    if nodes.is_empty() || nodes.iter().any(|node| node.entries().is_empty()) {
+        return None;
+    }
+    let of_helm = |node: &Node| node.path(&["image", "repository"]).is_some() || node.get("replicaCount").is_some();
+    match base {
+        "Chart" => Some("the description of a Helm chart"),
+        "kustomization" => Some("a list of manifests; give what kustomize build prints"),
+        _ if base.starts_with("values") || base.ends_with("values") || nodes.iter().any(of_helm) => {
+            Some("values of a Helm chart; give what helm template prints")
+        }
+        _ => None,
     }
 }
 
