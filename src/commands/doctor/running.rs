@@ -11,7 +11,7 @@ use crate::commands::error::Failure;
 use crate::commands::output;
 use crate::commands::serve::node;
 use crate::commands::store::link::LinkArgs;
-use crate::commands::target::MasterArgs;
+use crate::commands::target::{self, MasterArgs, RPC_PORT};
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::check::{Check, Report};
 use crate::engine::doctor::cluster::{self, Etcd, MasterAt};
@@ -33,7 +33,8 @@ pub struct RunningArgs {
     /// What all segments should have together, bytes or with kb, mb, gb, tb (powers of 1024)
     #[arg(long, value_name = "SIZE")]
     expect_capacity: Option<ByteSize>,
-    /// Bytes of the object that goes through each node, best those of a page
+    /// Bytes of the object that goes through each node, best those of a page; a node gets none where it would fill the store to where
+    /// eviction begins
     #[arg(long, value_name = "SIZE", default_value = "1mb")]
     probe_bytes: ByteSize,
     /// Names (host:port) under which nodes are to be started: does a stale record stand in the way?
@@ -49,8 +50,27 @@ pub struct RunningArgs {
 
 /// What is asked of both.
 pub(super) struct Questions {
-    cluster: Result<cluster::Question, String>,
+    cluster: Result<cluster::Question, NoCluster>,
     serving: serving::Question,
+}
+
+/// Why no cluster is looked at.
+enum NoCluster {
+    /// None is meant, or it cannot be asked; why.
+    Skipped(String),
+    /// One is meant, and what should name its master does not: what was written and where, and what is wrong with it.
+    Misnamed { origin: String, why: String },
+}
+
+/// What keeps `text` from naming a master.
+fn misnamed(text: &str, origin: &str) -> Option<String> {
+    match text.strip_prefix("etcd://") {
+        Some(list) => Etcd::parse(list, CLUSTER_ID).err(),
+        None => {
+            let failure = target::address(text, origin, RPC_PORT).err()?;
+            Some(failure.found.unwrap_or(failure.what))
+        }
+    }
 }
 
 fn admin_address(text: &str) -> Result<HostPort, String> {
@@ -94,12 +114,21 @@ impl RunningArgs {
         // A variable that is wrong is for the checks of the configuration; a flag that is wrong ends everything.
         let is_flag = link.master.master.is_some() || link.master.admin.is_some() || link.metadata_server.is_some();
         let cluster = match is_wanted && (is_named || is_asked) {
-            true => match self.cluster(link, named).await {
-                Ok(question) => Ok(question),
-                Err(failure) if is_flag => return Err(failure),
-                Err(failure) => Err(failure.what),
-            },
-            false => Err("no master is named: give --master HOST:PORT, or MOONCAKE_MASTER".to_owned()),
+            true => {
+                let origin = || format!("MOONCAKE_MASTER={}", named.as_deref().unwrap_or_default());
+                let wrong = named.as_deref().filter(|_| link.master.master.is_none());
+                match wrong.and_then(|text| misnamed(text, &origin())) {
+                    Some(why) => Err(NoCluster::Misnamed { origin: origin(), why }),
+                    None => match self.cluster(link, named).await {
+                        Ok(question) => Ok(question),
+                        Err(failure) if is_flag => return Err(failure),
+                        Err(failure) => Err(NoCluster::Skipped(failure.what)),
+                    },
+                }
+            }
+            false => {
+                Err(NoCluster::Skipped("no master is named: give --master HOST:PORT, or MOONCAKE_MASTER".to_owned()))
+            }
         };
         let (master, admin) = match &cluster {
             Ok(question) => match &question.master {
@@ -195,7 +224,8 @@ pub(super) async fn look(questions: &Questions, selection: &Selection) -> Vec<Re
     let cluster = async {
         match &questions.cluster {
             Ok(question) => cluster::run(&env, question, &wants(cluster::CHECKS)).await,
-            Err(why) => doctor::skipped(cluster::CHECKS, selection, why),
+            Err(NoCluster::Skipped(why)) => doctor::skipped(cluster::CHECKS, selection, why),
+            Err(NoCluster::Misnamed { origin, why }) => cluster::misnamed(origin, why, &wants(cluster::CHECKS)),
         }
     };
     let wants_serving = wants(serving::CHECKS);

@@ -1,5 +1,6 @@
 //! Checks of a host: memory, limits, ports, names.
 
+use std::io::Write;
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 
@@ -274,7 +275,8 @@ fn a_namespace_without_interfaces_is_seen_as_one() {
     let own = ["--net", "--map-root-user"];
     let may = std::process::Command::new("unshare").args(own).arg("true").status().is_ok_and(|status| status.success());
     if !may {
-        eprintln!("NOT RUN: this host lets nobody make a network namespace");
+        // Past the harness, which keeps what a test that passes prints.
+        let _ = writeln!(std::io::stderr(), "NOT RUN: this host lets nobody make a network namespace");
         return;
     }
     let mcctl = command(&[]);

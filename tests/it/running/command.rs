@@ -60,6 +60,22 @@ fn no_cluster_is_looked_at_where_none_is_named_and_none_asked_for() {
 }
 
 #[test]
+fn a_variable_that_names_no_master_is_an_error_of_the_cluster() {
+    for text in
+        ["127.0.0.1:99999", "127.0.0.1:", ":50051", "[::1", "etcd://", "etcd://127.0.0.1:1/", "redis://127.0.0.1:1"]
+    {
+        let environment = [("MOONCAKE_MASTER".to_owned(), text.to_owned())];
+        let run = doctor(&environment, &["--only", "cluster", "--json"]);
+        let document: Value = serde_json::from_str(&run.stdout).unwrap_or_else(|e| panic!("{e}: {run:?}"));
+        let findings = document["findings"].as_array().expect("a list");
+        let found = &findings[0];
+        assert!(run.code == 1 && findings.len() == 1, "{run:?}");
+        assert_eq!((&found["id"], &found["severity"]), (&json!("master-reached"), &json!("error")), "{text}");
+        assert_eq!(found["remedy"].as_str().expect("text").contains("slash"), text.ends_with("1/"), "{found}");
+    }
+}
+
+#[test]
 fn a_command_line_that_is_wrong_is_2() {
     for (args, part) in [
         (&["--sglang", "localhost:30000"][..], "a URL is expected"),

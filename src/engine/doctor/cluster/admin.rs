@@ -5,7 +5,7 @@ use serde::Deserialize;
 use crate::engine::base::HostPort;
 use crate::engine::base::text::escaped;
 use crate::engine::doctor::Asked;
-use crate::engine::doctor::cluster::facts::{Health, Listing, Segment};
+use crate::engine::doctor::cluster::facts::{Health, Listing, Segment, Usage};
 use crate::engine::env::Env;
 use crate::engine::http::{Fetcher, Samples};
 
@@ -98,6 +98,8 @@ fn parse_detail(body: &str) -> Asked<Vec<Segment>> {
         te_endpoint: String,
         protocol: String,
         status: String,
+        allocator_used_bytes: u64,
+        allocator_capacity_bytes: u64,
     }
     let body: Body = serde_json::from_str(body).map_err(|error| format!("/get_segments_detail: {error}"))?;
     let segment = |item: Item| Segment {
@@ -107,6 +109,8 @@ fn parse_detail(body: &str) -> Asked<Vec<Segment>> {
         bytes: item.size_bytes,
         protocol: item.protocol,
         status: item.status,
+        usage: (item.allocator_capacity_bytes > 0)
+            .then_some(Usage { used: item.allocator_used_bytes, capacity: item.allocator_capacity_bytes }),
     };
     Ok(body.segments.into_iter().take(SEGMENTS_MAX).map(segment).collect())
 }
@@ -144,6 +148,7 @@ mod tests {
             (&*segments[0].endpoint, segments[0].bytes, &*segments[0].client),
             ("10.77.0.1:15825", 64 << 20, "3-4")
         );
+        assert_eq!(segments[0].usage, Some(Usage { used: 10, capacity: 64 << 20 }));
         assert!(parse_detail("{}").expect_err("no list").contains("get_segments_detail"));
         let names = parse_names("a:1\na:1\n\n");
         assert_eq!((names.len(), &*names[0].endpoint), (2, "a:1"));

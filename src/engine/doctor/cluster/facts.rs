@@ -150,6 +150,17 @@ pub struct Segment {
     pub protocol: String,
     /// `OK`, `DRAINING`.
     pub status: String,
+    /// How full all segments of this name are, where it is known.
+    pub usage: Option<Usage>,
+}
+
+/// How full a memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes that objects have.
+    pub used: u64,
+    /// Bytes in all.
+    pub capacity: u64,
 }
 
 /// A process that lends memory.
@@ -335,6 +346,7 @@ pub mod made_up {
             endpoint: format!("10.0.0.{n}:15001"),
             protocol: "tcp".to_owned(),
             status: "OK".to_owned(),
+            usage: None,
         };
         let node = |n: u8| Node {
             endpoint: format!("10.0.0.{n}:15001"),

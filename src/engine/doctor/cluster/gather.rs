@@ -10,6 +10,7 @@ use crate::engine::doctor::Asked;
 use crate::engine::doctor::cluster::facts::{
     Admin, Dial, Done, Facts, Journeys, Leader, Listing, Metadata, Node, Planned, Records, Rpc, RpcState, Segment,
 };
+use crate::engine::doctor::cluster::room::Room;
 use crate::engine::doctor::cluster::{MasterAt, Question, admin, dial, etcd, journey};
 use crate::engine::env::{Env, deadline};
 use crate::engine::http::Fetcher;
@@ -360,11 +361,12 @@ async fn join<E: Env>(env: &E, question: &Question, config: &NodeConfig, facts: 
         }
     }
     let is_known = matches!(facts.segments, Some(Ok(_)));
+    let room = Room::of(facts);
     let mut journeys = match names.is_empty() && is_known {
         true => nobody("no node is there to take an object".to_owned()),
         false => {
             let bytes = usize::try_from(question.probe_bytes).unwrap_or(usize::MAX);
-            journey::journeys(env, client.client(), &names, bytes, &question.stop).await
+            journey::journeys(env, client.client(), &names, bytes, &room, &question.stop).await
         }
     };
     journeys.skipped.append(&mut silent);

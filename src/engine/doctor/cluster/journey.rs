@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::engine::base::{ErrorCode, Mono, ObjectKey};
 use crate::engine::doctor::cluster::facts::{Done, Fall, FallKind, Journey, Journeys, Lanes, Moved, Segment};
+use crate::engine::doctor::cluster::room::Room;
 use crate::engine::env::Env;
 use crate::engine::rpc::CallError;
 use crate::engine::store::{PutOutcome, StoreClient, StoreError};
@@ -23,14 +24,17 @@ const BUDGET: Duration = Duration::from_secs(30);
 const LANES: u32 = 4;
 
 /// One journey per segment of `segments`, or a single one to wherever the master likes when the list is empty.
-/// `stop` ends them after the one that is on its way.
+/// What does not fit into `room` is not put. `stop` ends them after the one that is on its way.
 pub async fn journeys<E: Env>(
     env: &E,
     client: &StoreClient<E>,
     segments: &[&Segment],
     bytes: usize,
+    room: &Room,
     stop: &AtomicBool,
 ) -> Journeys {
+    let anywhere = Segment::default();
+    let targets: Vec<&Segment> = if segments.is_empty() { vec![&anywhere] } else { segments.to_vec() };
     let began = env.now();
     let prefix = format!("mcctl-doctor-{:016x}-", env.rng());
     let mut traveller = Traveller {
@@ -44,17 +48,20 @@ pub async fn journeys<E: Env>(
         left: Vec::new(),
     };
     let (mut made, mut skipped) = (Vec::new(), Vec::new());
-    let anywhere = Segment::default();
-    let targets: Vec<&Segment> = if segments.is_empty() { vec![&anywhere] } else { segments.to_vec() };
+    let size = bytes as u64;
+    let mut first = None;
     for (index, segment) in targets.into_iter().enumerate() {
-        let why = match () {
-            () if stop.load(Ordering::Relaxed) => "it was stopped".to_owned(),
-            () if index >= JOURNEYS_MAX => format!("{JOURNEYS_MAX} nodes got one"),
-            () if env.now().since(began) > BUDGET => format!("the {BUDGET:?} for all of them were over"),
-            () => {
+        let refused = room.refuses(segment, size);
+        let why = match refused {
+            Some(why) => why,
+            None if stop.load(Ordering::Relaxed) => "it was stopped".to_owned(),
+            None if index >= JOURNEYS_MAX => format!("{JOURNEYS_MAX} nodes got one"),
+            None if env.now().since(began) > BUDGET => format!("the {BUDGET:?} for all of them were over"),
+            None => {
                 let end = traveller.travel(&segment.name).await;
                 let is_release =
                     matches!(&end, Err(fall) if fall.kind == FallKind::Release || fall.kind == FallKind::Master);
+                first = first.or_else(|| end.is_ok().then_some(segment));
                 made.push(Journey { segment: segment.name.clone(), endpoint: segment.endpoint.clone(), end });
                 if is_release {
                     // The master is at fault, and would be for every other node.
@@ -65,9 +72,9 @@ pub async fn journeys<E: Env>(
         };
         skipped.push((segment.name.clone(), why));
     }
-    let first = made.iter().find(|journey| journey.end.is_ok()).map(|journey| journey.segment.clone());
-    let lanes = match first {
-        Some(segment) if !stop.load(Ordering::Relaxed) => traveller.lanes(&segment).await,
+    let four = size.saturating_mul(u64::from(LANES));
+    let lanes = match first.filter(|segment| room.refuses(segment, four).is_none()) {
+        Some(segment) if !stop.load(Ordering::Relaxed) => traveller.lanes(&segment.name).await,
         _ => None,
     };
     let Traveller { done, left, prefix, .. } = traveller;

@@ -9,13 +9,14 @@ pub mod facts;
 mod gather;
 mod journey;
 mod judge;
+mod room;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::engine::base::{ByteSize, HostPort};
-use crate::engine::check::{Check, Group, Report};
+use crate::engine::check::{Check, Group, Report, Status};
 use crate::engine::doctor::{Asked, reports};
 use crate::engine::env::Env;
 use crate::engine::metadata::MetadataUri;
@@ -96,6 +97,15 @@ pub async fn run<E: Env>(env: &E, question: &Question, wanted: &dyn Fn(&str) -> 
     }
     let facts = gather::gather(env, question, wanted).await;
     judge(&facts, wanted)
+}
+
+/// The same where no cluster can be looked at, since whoever should name its master names none: `origin` is what was written and
+/// where, `why` what is wrong with it. Pure.
+pub fn misnamed(origin: &str, why: &str, wanted: &dyn Fn(&str) -> bool) -> Vec<Report> {
+    reports(CHECKS, wanted, |check| match check.id {
+        "master-reached" => (judge::misnamed(origin, why), Duration::ZERO),
+        _ => (Status::Skipped(format!("{origin} names no master")), Duration::ZERO),
+    })
 }
 
 /// The same for what somebody has seen. Pure.

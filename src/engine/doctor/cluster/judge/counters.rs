@@ -13,6 +13,8 @@ use crate::engine::http::Samples;
 const LOOKUPS_WORTH: f64 = 1000.0;
 /// Puts after which somebody should have read something.
 const PUTS_WORTH: f64 = 1000.0;
+/// Puts without a read from which on that is no matter of a first hour any more.
+const PUTS_MANY: f64 = 100_000.0;
 /// Share of puts that find no room, from which on it is worth a warning.
 const FAILED_SHARE: f64 = 0.01;
 /// Share of put bytes that are evicted, from which on the cache turns over.
@@ -21,6 +23,8 @@ const THRASH_SHARE: f64 = 0.8;
 const HITS_LOW: f64 = 0.2;
 /// A memory as full as that, with failing puts, is not kept clear by eviction. Upstream's watermark is 0.90.
 const FULL_SHARE: f64 = 0.95;
+/// A memory as full as that is near the watermark: what its counters tell may be going on.
+const NEARLY_FULL_SHARE: f64 = 0.85;
 /// Puts from which on shares mean something.
 const PUTS_ENOUGH: f64 = 100.0;
 
@@ -127,7 +131,7 @@ pub fn puts(facts: &Facts) -> Status {
     if put >= PUTS_WORTH && got == 0.0 && valid == 0.0 {
         findings.push(finding(
             "puts-arrive",
-            Severity::Warning,
+            if put >= PUTS_MANY { Severity::Warning } else { Severity::Info },
             "pages are written and never read: the third tier costs and gives nothing",
             format!("{put} puts, {looked} lookups, valid_get_nums_ 0"),
             "compare the instances (mcctl doctor --sglang URL --sglang URL), and prove the way back with --probe-serving",
@@ -146,14 +150,26 @@ pub fn allocation(facts: &Facts) -> Status {
     let failed = value("master_put_start_alloc_failures_total");
     let (used, capacity) = (value("master_allocated_bytes"), value("master_total_capacity_bytes"));
     let full = if capacity > 0.0 { used / capacity } else { 0.0 };
+    // The counters are those of the master's whole life: what they tell is a warning only while it goes on.
+    let grew = |name: &str| facts.after.as_ref().and_then(|after| after.sum(name)).is_some_and(|is| is > value(name));
+    let fails = grew("master_put_start_alloc_failures_total");
+    let evicts = grew("master_evicted_key_count") || grew("master_attempted_evictions_total");
+    let is_now = full >= NEARLY_FULL_SHARE || fails || evicts;
+    let (severity, when) = match is_now {
+        true => (Severity::Warning, ""),
+        false => (Severity::Info, "; since the master started, not while this ran"),
+    };
     let mut findings: Vec<Finding> = Vec::new();
-    if failed > 0.0 && puts >= PUTS_ENOUGH && failed / puts >= FAILED_SHARE || full >= FULL_SHARE && failed > 0.0 {
+    if failed > 0.0 && puts >= PUTS_ENOUGH && failed / puts >= FAILED_SHARE
+        || full >= FULL_SHARE && failed > 0.0
+        || fails
+    {
         findings.push(finding(
             "allocation",
-            Severity::Warning,
+            severity,
             "puts find no room (-200): leases hold more than eviction may take, or the memory is in pieces",
             format!(
-                "{failed} of {puts} puts failed to allocate, {:.0} % of {} in use, {} evicted",
+                "{failed} of {puts} puts failed to allocate, {:.0} % of {} in use, {} evicted{when}",
                 full * 100.0,
                 size(capacity),
                 plural_f(value("master_evicted_key_count"), "key")
@@ -166,10 +182,10 @@ pub fn allocation(facts: &Facts) -> Status {
     if attempted >= 10.0 && succeeded < attempted / 2.0 && failed > 0.0 {
         findings.push(finding(
             "allocation",
-            Severity::Warning,
+            severity,
             "eviction is tried and finds nothing that it may take: everything is under a lease or pinned",
             format!(
-                "{succeeded} of {attempted} evictions took something, {} soft-pinned keys",
+                "{succeeded} of {attempted} evictions took something, {} soft-pinned keys{when}",
                 value("master_soft_pin_key_count")
             ),
             "shorten --default_kv_lease_ttl, pin less, or add memory",
@@ -187,9 +203,9 @@ pub fn allocation(facts: &Facts) -> Status {
     {
         findings.push(finding(
             "allocation",
-            Severity::Warning,
+            severity,
             "the cache turns over before it is read: nearly all that is written is evicted again",
-            format!("{} written, {} evicted, {} read", size(written), size(evicted), size(read)),
+            format!("{} written, {} evicted, {} read{when}", size(written), size(evicted), size(read)),
             "it is smaller than the working set: see mcctl size-hugepages --trace for the size that pays, or add nodes",
         ));
     }
@@ -298,7 +314,10 @@ mod tests {
             "store nothing",
         );
         let written =
-            "master_batch_exist_key_items_total 5000\nmaster_batch_put_start_items_total 4000\nvalid_get_nums_ 0\n";
+            "master_batch_exist_key_items_total 5000\nmaster_batch_put_start_items_total 400000\nvalid_get_nums_ 0\n";
+        let few = written.replace("400000", "4000");
+        let Status::Found(findings) = puts(&with(&few)) else { panic!("nothing found") };
+        assert!(findings.iter().all(|finding| finding.severity == Severity::Info), "{findings:?}");
         says(&puts(&with(written)), "never read");
         let read = format!("{written}master_batch_get_replica_list_items_total 9\n");
         assert!(matches!(puts(&with(&read)), Status::Passed(_)));
@@ -316,9 +335,25 @@ mod tests {
         let thrash = well.replace("mem_cache_hit_bytes_total 9000", "mem_cache_hit_bytes_total 10");
         says(&allocation(&with(&thrash)), "turns over before it is read");
         let stuck = format!(
-            "{base}master_attempted_evictions_total 50\nmaster_successful_evictions_total 2\nmaster_put_start_alloc_failures_total 1\n"
+            "{base}master_allocated_bytes 900\nmaster_attempted_evictions_total 50\nmaster_successful_evictions_total 2\nmaster_put_start_alloc_failures_total 1\n"
         );
         says(&allocation(&with(&stuck)), "finds nothing that it may take");
+    }
+
+    #[test]
+    fn failures_of_long_ago_on_a_store_that_is_empty_now_are_no_warning_until_they_grow() {
+        let page = |failed: u32| {
+            Samples::parse(&format!(
+                "master_batch_put_start_items_total 151\nmaster_total_capacity_bytes 1000\nmaster_allocated_bytes 0\n\
+                 master_put_start_alloc_failures_total {failed}\n"
+            ))
+        };
+        let mut facts = healthy();
+        (facts.before, facts.after) = (Some(page(3)), Some(page(3)));
+        let Status::Found(findings) = allocation(&facts) else { panic!("nothing found") };
+        assert!(findings.iter().all(|finding| finding.severity == Severity::Info), "{findings:?}");
+        facts.after = Some(page(4));
+        says(&allocation(&facts), "find no room");
     }
 
     #[test]

@@ -53,6 +53,24 @@ pub fn reached(facts: &Facts) -> Status {
     }
 }
 
+/// Whoever should name the master names none: `origin` is what was written and where, `why` what is wrong with it.
+pub fn misnamed(origin: &str, why: &str) -> Status {
+    let (text, form) = match origin.contains("etcd://") {
+        true if origin.ends_with('/') && !origin.ends_with("//") => {
+            (origin, "take the slash from its end: etcd://HOST:PORT;HOST:PORT")
+        }
+        true => (origin, "give etcd://HOST:PORT;HOST:PORT, the servers of etcd"),
+        false => (origin, "give HOST:PORT of the master's RPC, such as 10.0.0.1:50051 or [fd00::1]:50051"),
+    };
+    Status::Found(vec![finding(
+        "master-reached",
+        Severity::Error,
+        "what should name the master is no address: whoever is started with it reaches nobody",
+        format!("{text}: {why}"),
+        form,
+    )])
+}
+
 pub fn health(facts: &Facts) -> Status {
     if facts.admins.is_empty() {
         return Status::Skipped(no_admin(facts));
@@ -368,6 +386,20 @@ mod tests {
         ] {
             facts.rpc.state = state;
             says(&reached(&facts), Severity::Error, part);
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_no_address_is_an_error_whose_remedy_fits_what_was_written() {
+        for (origin, part) in [
+            ("MOONCAKE_MASTER=127.0.0.1:99999", "give HOST:PORT"),
+            ("MOONCAKE_MASTER=etcd://", "the servers of etcd"),
+            ("MOONCAKE_MASTER=etcd://127.0.0.1:1/", "the slash"),
+        ] {
+            let status = misnamed(origin, "why");
+            says(&status, Severity::Error, "no address");
+            let Status::Found(findings) = status else { unreachable!("says") };
+            assert!(findings[0].remedy.contains(part) && findings[0].evidence.contains(origin), "{findings:?}");
         }
     }
 

@@ -11,6 +11,8 @@ use std::time::Duration;
 use crate::engine::check::Status;
 use crate::engine::doctor::cluster::facts::{Facts, Listing};
 
+pub use master::misnamed;
+
 /// The status of the check `id`, and how long its facts took.
 pub fn judge(id: &'static str, facts: &Facts) -> (Status, Duration) {
     let rpc = facts.rpc.took;

@@ -146,7 +146,11 @@ fn straggler(bytes: u64, arrived: &[(&Journey, &Moved)]) -> Option<Finding> {
 
 pub fn streams(facts: &Facts) -> Status {
     let Some(lanes) = &facts.journeys.lanes else {
-        return Status::Skipped(facts.journeys.none.clone().unwrap_or_else(|| "no object came back".to_owned()));
+        let why = match facts.journeys.made.iter().any(|journey| journey.end.is_ok()) {
+            true => "several objects at once have no room below the watermark of eviction, or did not come back",
+            false => "no object came back",
+        };
+        return Status::Skipped(facts.journeys.none.clone().unwrap_or_else(|| why.to_owned()));
     };
     let bytes = lanes.bytes * u64::from(lanes.objects);
     let (single, together) = (speed(bytes, lanes.single), speed(bytes, lanes.together));
