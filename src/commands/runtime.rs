@@ -42,11 +42,13 @@ pub async fn stop_in_time<T>(what: &str, work: impl Future<Output = T>) -> Optio
     }
 }
 
-/// SIGTERM and SIGINT, from the moment that this is made: afterwards they end nothing by themselves.
+/// SIGTERM and SIGINT (and SIGHUP, where that is asked for), from the moment that this is made: afterwards they end nothing by
+/// themselves.
 #[derive(Debug)]
 pub struct Signals {
     term: Signal,
     int: Signal,
+    hangup: Option<Signal>,
 }
 
 impl Signals {
@@ -55,15 +57,43 @@ impl Signals {
     /// # Errors
     /// The host refuses.
     pub fn take() -> Result<Signals, Failure> {
-        let take = |kind| signal(kind).map_err(|error| Failure::host("cannot handle signals").found(error.to_string()));
-        Ok(Signals { term: take(SignalKind::terminate())?, int: take(SignalKind::interrupt())? })
+        Ok(Signals { term: take(SignalKind::terminate())?, int: take(SignalKind::interrupt())?, hangup: None })
+    }
+
+    /// Take SIGHUP over, too: a terminal that goes away ends a command that has something to tidy up as SIGTERM does. Where it is
+    /// ignored (`nohup`) it stays so.
+    ///
+    /// # Errors
+    /// The host refuses.
+    pub fn take_with_hangup() -> Result<Signals, Failure> {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        // The mask's lowest bit is signal 1, which SIGHUP is.
+        let hangup = match ignored.is_some_and(|mask| mask & 1 == 1) {
+            true => None,
+            false => Some(take(SignalKind::hangup())?),
+        };
+        Ok(Signals { hangup, ..Signals::take()? })
     }
 
     /// Wait for the next one, and give its name.
     pub async fn next(&mut self) -> &'static str {
+        let Signals { term, int, hangup } = self;
+        let hung_up = async {
+            match hangup {
+                Some(signal) => drop(signal.recv().await),
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
-            _ = self.term.recv() => "SIGTERM",
-            _ = self.int.recv() => "SIGINT",
+            _ = term.recv() => "SIGTERM",
+            _ = int.recv() => "SIGINT",
+            () = hung_up => "SIGHUP",
         }
     }
+}
+
+fn take(kind: SignalKind) -> Result<Signal, Failure> {
+    signal(kind).map_err(|error| Failure::host("cannot handle signals").found(error.to_string()))
 }

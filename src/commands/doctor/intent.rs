@@ -13,9 +13,12 @@ use crate::engine::base::ByteSize;
 use crate::engine::doctor::host::{Intent, Pages, Protocol};
 use crate::engine::doctor::wheel::Places;
 use crate::engine::plan::size_text;
+use crate::engine::sys::Tree;
 
 /// What a huge page has where nobody says more.
 const PAGE_BYTES: u64 = 2 << 20;
+/// The least that any architecture has.
+const PAGE_MIN: u64 = 64 << 10;
 /// The most of a plan that is read, bytes.
 const PLAN_BYTES_MAX: u64 = 1 << 20;
 /// The beginnings of the variables that count.
@@ -86,12 +89,13 @@ pub(super) fn read(args: &Args) -> Result<Intent, Failure> {
         ports: args.ports.clone(),
         ..Intent::default()
     };
+    if let Some(size) = args.hugepage_size {
+        is_page(size.0)?;
+    }
     if let Some(ByteSize(bytes)) = args.need_hugepages {
         let named = environment.get("MC_STORE_HUGEPAGE_SIZE").and_then(|text| size_text::huge_page(text).ok());
         let page = args.hugepage_size.map(|size| size.0).or(named).unwrap_or(PAGE_BYTES);
-        if page < 1024 || !page.is_power_of_two() {
-            return Err(Failure::usage(format!("a huge page has no {}", ByteSize(page))).next("give 2mb or 1gb"));
-        }
+        is_page(page)?;
         intent.pages = Some(Pages { bytes: page, count: bytes.div_ceil(page) });
     }
     if let Some(path) = &args.plan {
@@ -115,6 +119,37 @@ pub(super) fn read(args: &Args) -> Result<Intent, Failure> {
     };
     intent.environment = environment;
     Ok(intent)
+}
+
+/// Has a huge page so many bytes?
+fn is_page(bytes: u64) -> Result<(), Failure> {
+    match bytes >= PAGE_MIN && bytes.is_power_of_two() {
+        true => Ok(()),
+        false => Err(Failure::usage(format!("a huge page has no {}", ByteSize(bytes)))
+            .tried("--hugepage-size")
+            .next("give 2mb or 1gb")),
+    }
+}
+
+/// Is `python` something that packages can belong to: the folder of an environment, or a file with an interpreter's name?
+///
+/// # Errors
+/// It is not.
+pub(super) fn is_interpreter(tree: &Tree, python: &str) -> Result<(), Failure> {
+    let is_named = |path: &str| path.rsplit('/').next().is_some_and(|name| name.contains("py"));
+    let below = |name: &str| tree.resolve(&format!("{}/{name}", python.trim_end_matches('/'))).is_some();
+    let is_folder = tree.names(python).is_ok_and(|names| names.is_some());
+    let found = match tree.resolve(python) {
+        None => "there is no such file or folder",
+        Some(_) if is_folder && ["bin", "lib", "lib64"].into_iter().any(below) => return Ok(()),
+        Some(_) if is_folder => "the folder has neither bin nor lib",
+        Some(real) if is_named(python) || is_named(&real) => return Ok(()),
+        Some(_) => "the file has no interpreter's name",
+    };
+    Err(Failure::usage(format!("{python} is no Python interpreter and no virtual environment"))
+        .tried(format!("--python {python}"))
+        .found(found)
+        .next("give the path of an interpreter (command -v python3), or the folder that has its bin and lib"))
 }
 
 /// Where wheels are looked for: of this host as the environment says, of another one in the usual folders.

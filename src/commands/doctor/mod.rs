@@ -128,19 +128,31 @@ impl Args {
                 .found(error.to_string())
                 .next("name a folder that has copies of /sys, /proc, /etc and /dev of a host")
         })?;
+        if tree.resolve("/proc").is_none() && tree.resolve("/sys").is_none() {
+            let at = self.root.display();
+            return Err(Failure::usage(format!("{at} has neither /proc nor /sys"))
+                .tried(format!("--root {at}"))
+                .next("name a folder that has copies of /sys, /proc, /etc and /dev of a host"));
+        }
         let intent = intent::read(&self)?;
         let places = intent::places(self.python.as_deref(), tree.is_this_host());
+        if let Some(python) = &places.python {
+            intent::is_interpreter(&tree, python)?;
+        }
         let config = config::read(&self, &tree)?;
         runtime::block_on(0, async {
             let is_asked =
                 self.only.iter().any(|name| cluster::CHECKS.iter().any(|c| c.id == name || c.group.word() == name));
             let questions = self.running.questions(&self.link, is_asked, &selection).await?;
             let looking = look(&tree, &intent, &places, &config, &questions, &selection);
-            let reports = unless_stopped(&questions, looking).await?;
+            let (reports, signal) = unless_stopped(&questions, looking).await?;
             if self.json {
                 output::json(&document::Document::of(&reports))?;
             } else {
                 output::data(table::render(&reports, self.verbose))?;
+            }
+            if let Some(signal) = signal {
+                return Err(Failure::no(format!("{signal}: stopped before all was looked at")));
             }
             let limit = match self.fail_on {
                 FailOn::Warning => Severity::Warning,
@@ -152,25 +164,26 @@ impl Args {
     }
 }
 
-/// What `looking` finds, unless a signal comes: then what was put into the cluster is removed before the end. A second signal does
-/// not wait for that.
+/// What `looking` finds, and the signal that cut it short, if one did: then what was put into the cluster is removed before the end.
+///
+/// # Errors
+/// A second signal, which does not wait for that.
 async fn unless_stopped(
     questions: &running::Questions,
     looking: impl Future<Output = Vec<Report>>,
-) -> Result<Vec<Report>, Failure> {
-    let mut signals = Signals::take()?;
+) -> Result<(Vec<Report>, Option<&'static str>), Failure> {
+    let mut signals = Signals::take_with_hangup()?;
     let mut looking = pin!(looking);
     let signal = tokio::select! {
-        reports = &mut looking => return Ok(reports),
+        reports = &mut looking => return Ok((reports, None)),
         signal = signals.next() => signal,
     };
     questions.stop();
     output::say(format!("{signal}: what was put into the store is taken out again; once more to leave it there"));
     tokio::select! {
-        _ = &mut looking => {}
-        _ = signals.next() => {}
+        reports = &mut looking => Ok((reports, Some(signal))),
+        _ = signals.next() => Err(Failure::no(format!("{signal}: stopped before all was looked at"))),
     }
-    Err(Failure::no(format!("{signal}: stopped before all was looked at")))
 }
 
 /// All groups at once.

@@ -77,6 +77,15 @@ fn admin_address(text: &str) -> Result<HostPort, String> {
     args::endpoint(text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/'), admin::PORT)
 }
 
+/// Is `url` that of a server?
+fn server_url(url: &str) -> Result<(), String> {
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    let rest = rest.ok_or_else(|| "it begins with neither http:// nor https://".to_owned())?;
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let address = authority.rsplit_once('@').map_or(authority, |(_, address)| address);
+    HostPort::split(address).map(drop).map_err(|error| error.to_string())
+}
+
 impl Questions {
     /// Put no further object into the cluster.
     pub(super) fn stop(&self) {
@@ -99,9 +108,12 @@ impl RunningArgs {
         selection: &Selection,
     ) -> Result<Questions, Failure> {
         for url in &self.sglang {
-            if !url.starts_with("http://") && !url.starts_with("https://") {
-                return Err(Failure::usage(format!("--sglang {url}: a URL is expected")).next("give http://HOST:PORT"));
-            }
+            server_url(url).map_err(|found| {
+                Failure::usage(format!("--sglang {url}: a URL is expected")).found(found).next("give http://HOST:PORT")
+            })?;
+        }
+        if let Some(text) = &link.metadata_server {
+            node::metadata(text, format!("--metadata-server {text}"))?;
         }
         if self.probe_bytes.0 == 0 || self.probe_bytes.0 > PROBE_MAX {
             let what = format!("--probe-bytes {}: 1 byte to {} are sent", self.probe_bytes, ByteSize(PROBE_MAX));

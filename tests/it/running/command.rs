@@ -1,10 +1,14 @@
 //! `mcctl doctor` for what runs: which cluster and which servers it looks at, and how it ends.
 
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::{Recorded, block_on};
 use crate::cli::service::Service;
 use crate::cli::{Run, command, finish, mcctl};
+use crate::peer::process::wait_until;
 
 /// A store of one process, and how its clients find it.
 fn up() -> (Service, Vec<(String, String)>) {
@@ -83,9 +87,44 @@ fn a_command_line_that_is_wrong_is_2() {
         (&["--probe-bytes", "0"], "--probe-bytes"),
         (&["--probe-serving"], "--sglang"),
         (&["--metadata-server", "nonsense", "--only", "cluster"], "metadata"),
+        (&["--metadata-server", "nonsense"], "metadata"),
+        (&["--sglang", "http://"], "a URL is expected"),
+        (&["--sglang", "http://127.0.0.1:99999"], "a URL is expected"),
+        (&["--sglang", "https://:30000/"], "a URL is expected"),
+        (&["--python", "/nonexist"], "no such file"),
+        (&["--python", "/proc/self/status"], "no interpreter"),
+        (&["--hugepage-size", "0"], "a huge page has no"),
+        (&["--hugepage-size", "3"], "a huge page has no"),
     ] {
         let run = mcctl(&[&["doctor"], args].concat());
         assert!(run.code == 2 && run.stderr.contains(part), "{args:?}: {run:?}");
+    }
+}
+
+#[test]
+fn an_empty_folder_is_no_host() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let run = mcctl(&["doctor", "--root", dir.path().to_str().expect("text")]);
+    assert!(run.fails(2).contains("has neither /proc nor /sys"), "{run:?}");
+}
+
+#[test]
+fn a_terminal_that_goes_away_ends_it_as_sigterm_does_and_what_was_found_is_said() {
+    // Takes connections, and never answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let master = silent.local_addr().expect("bound").to_string();
+    for signal in [Signal::SIGHUP, Signal::SIGTERM] {
+        let args = ["doctor", "-v", "--only", "memory,master-reached", "--timeout", "3s", "--master", &master];
+        let mut service = Service::start(command(&args));
+        let status = format!("/proc/{}/status", service.pid());
+        wait_until("it handles signals", Duration::from_secs(30), || {
+            let text = std::fs::read_to_string(&status).unwrap_or_default();
+            let mask = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0").trim().to_owned();
+            u64::from_str_radix(&mask, 16).is_ok_and(|mask| mask & 1 == 1 && mask >> 14 & 1 == 1)
+        });
+        assert_eq!(service.stop(signal), 1);
+        service.line_with("takes connections and does not answer");
+        service.line_with(&format!("error: {}: stopped before all was looked at", signal.as_str()));
     }
 }
 
