@@ -323,11 +323,22 @@ pub struct Service {
     pub namespace: Option<String>,
     /// The labels that it selects.
     pub selector: BTreeMap<String, Said>,
-    /// Ports: port, target.
-    pub ports: Vec<(Option<u16>, Option<u16>)>,
+    /// Its ports.
+    pub ports: Vec<ServicePort>,
     /// Has it no address of its own?
     pub headless: bool,
     /// Where it is.
+    pub place: Place,
+}
+
+/// A port of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicePort {
+    /// What is called, if its number is known.
+    pub port: Option<u16>,
+    /// Where it leads; `None` where that is a name.
+    pub target: Option<u16>,
+    /// Where that is said.
     pub place: Place,
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::engine::check::Place;
 use crate::engine::lint::node::{Entry, Node, Value};
 use crate::engine::lint::read::pod::{self, Around};
-use crate::engine::lint::scene::{ConfigData, Pods, RoleGroup, Said, Scene, Service};
+use crate::engine::lint::scene::{ConfigData, Pods, RoleGroup, Said, Scene, Service, ServicePort};
 
 /// Is it a document of Kubernetes?
 pub fn is_one(node: &Node) -> bool {
@@ -130,7 +130,11 @@ fn service(node: &Node, name: &str, file: &Arc<str>) -> Service {
             .path(&["spec", "ports"])
             .map_or(&[][..], Node::items)
             .iter()
-            .map(|p| (port(p.get("port")), port(p.get("targetPort"))))
+            .map(|p| {
+                let target = p.get("targetPort").or_else(|| p.get("port"));
+                let line = target.map_or(p.line, |node| node.line);
+                ServicePort { port: port(p.get("port")), target: port(target), place: place(line) }
+            })
             .collect(),
         headless: node.path(&["spec", "clusterIP"]).and_then(Node::text) == Some("None"),
         place: place(node.line),

@@ -16,7 +16,7 @@ use crate::engine::kube;
 use crate::engine::lint::flags;
 use crate::engine::lint::names::{MASTER_FLAGS, SERVICE_KEYS, SGLANG_KEYS};
 use crate::engine::lint::node::{FILE_BYTES_MAX, Node};
-use crate::engine::lint::rules::MANIFEST;
+use crate::engine::lint::rules::{CONTINUATION, MANIFEST};
 use crate::engine::lint::scene::{ConfigData, Document, DocumentKind, Habitat, Process, Role, Said, Scene};
 
 /// What a text is.
@@ -439,6 +439,7 @@ impl Parsed {
                 base.network = format!("host of {}", self.file);
                 base.env_whole = false;
                 let mut started = Vec::new();
+                scene.found.extend(broken_lines(&self.text, &self.file));
                 script::run(&base, &self.text, &place, &[], 0, &mut started);
                 for mut process in started {
                     if process.role == Role::Other {
@@ -466,6 +467,28 @@ impl Parsed {
             }
         }
     }
+}
+
+/// A blank behind the backslash ends the command: what follows as its flags is a command of its own.
+fn broken_lines(text: &str, file: &Arc<str>) -> impl Iterator<Item = Finding> {
+    let lines = text.lines().zip(text.lines().skip(1)).zip(1u32..);
+    lines.filter_map(|((line, next), number)| {
+        let is_broken = line.ends_with([' ', '\t']) && line.trim_end().ends_with(" \\");
+        if !is_broken || line.trim_start().starts_with('#') || !next.trim_start().starts_with('-') {
+            return None;
+        }
+        Some(Finding {
+            id: CONTINUATION.id,
+            severity: Severity::Error,
+            finding: "the command ends in this line, and the flags below it are lost".to_owned(),
+            evidence: format!(
+                "a blank stands behind the backslash; the next line begins with {}",
+                next.split_whitespace().next()?
+            ),
+            remedy: "take the blank at the end of the line away".to_owned(),
+            place: Some(Place { file: file.clone(), line: number }),
+        })
+    })
 }
 
 /// What is wrong with a document of Kubernetes as such.

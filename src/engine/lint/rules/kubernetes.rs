@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::engine::base::ByteSize;
+use crate::engine::base::addr::host_is_loopback;
 use crate::engine::check::listed;
 use crate::engine::lint::quantity;
 use crate::engine::lint::rules::{Findings, View};
@@ -24,6 +25,10 @@ pub fn probe_port(view: &View<'_>, out: &mut Findings) {
         for probe in &seen.process.probes {
             let port = match &probe.how {
                 ProbeHow::Tcp { port: Some(port) } | ProbeHow::Http { port: Some(port), .. } => *port,
+                ProbeHow::Exec(text) => match asked_port(text) {
+                    Some(port) => port,
+                    None => continue,
+                },
                 _ => continue,
             };
             if !alone || port == rpc || port == admin || Some(port) == metadata {
@@ -39,9 +44,10 @@ pub fn probe_port(view: &View<'_>, out: &mut Findings) {
             if let Some(port) = metadata {
                 listening = format!("it listens on {rpc} (RPC), {admin} (metrics) and {port} (metadata)");
             }
+            let key = if seen.process.habitat == Habitat::Compose { "healthcheck" } else { probe.what.key() };
             out.error(
                 &probe.place,
-                format!("{} never succeeds: the master does not listen on port {port}", probe.what.key()),
+                format!("{key} never succeeds: the master does not listen on port {port}"),
                 listening,
                 remedy,
             );
@@ -61,6 +67,42 @@ pub fn probe_port(view: &View<'_>, out: &mut Findings) {
                 );
             }
         }
+    }
+}
+
+/// The one port of its own container that a command asks.
+fn asked_port(text: &str) -> Option<u16> {
+    let mut asked = ["localhost:", "127.0.0.1:"].iter().flat_map(|host| text.split(host).skip(1));
+    let rest = asked.next()?;
+    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    if asked.next().is_some() { None } else { rest[..digits].parse().ok() }
+}
+
+/// A client that asks its own container for a master that is in another one.
+fn master_elsewhere(view: &View<'_>, out: &mut Findings) {
+    let has_a_network = |process: &Process| {
+        matches!(process.habitat, Habitat::Kubernetes | Habitat::Compose) && !process.limits.host_network
+    };
+    for seen in view.clients().filter(|seen| has_a_network(seen.process) && seen.uses_mooncake() == Some(true)) {
+        let Setting::Is(said) = seen.client("master_server_address") else { continue };
+        let is_here = !said.text.contains("://") && host_is_loopback(host_of(&said.text));
+        // What stands beside it may lead to the master.
+        if !is_here || view.beside(seen.process).next().is_some() {
+            continue;
+        }
+        let other = view.masters().map(|master| master.process);
+        let Some(other) = other.into_iter().find(|p| p.habitat == seen.process.habitat && has_a_network(p)) else {
+            continue;
+        };
+        out.error(
+            &said.place,
+            format!("{} finds no master: it asks its own container", seen.process.called()),
+            format!("{}; the master is {} at {}", said.text, other.name, other.place),
+            match other.name.strip_prefix("service ") {
+                Some(name) => format!("write {name} in place of {}", host_of(&said.text)),
+                None => format!("write the name of its Service in place of {}", host_of(&said.text)),
+            },
+        );
     }
 }
 
@@ -245,6 +287,7 @@ pub fn is_yes(text: &str) -> bool {
 /// A name that no Service of the deployment has.
 pub fn unknown_host(view: &View<'_>, out: &mut Findings) {
     let scene = view.scene;
+    master_elsewhere(view, out);
     let of_roles: Vec<String> =
         scene.groups.iter().flat_map(|g| g.roles.iter().map(|role| g.service_of(&role.text))).collect();
     for seen in &view.seen {

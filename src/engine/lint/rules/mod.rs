@@ -5,6 +5,7 @@ mod container;
 mod kubernetes;
 mod master;
 mod names;
+mod services;
 mod sizes;
 mod together;
 
@@ -33,6 +34,12 @@ const fn rule(
 pub const RULES: &[Rule] = &[
     rule("probe-port", &[], "probes of a master ask a port that it listens on", kubernetes::probe_port),
     rule("selector", &[], "Services select pods that there are", kubernetes::selector),
+    rule(
+        "service-port",
+        &[18],
+        "Services and their callers name ports on which somebody listens",
+        services::service_port,
+    ),
     rule("memory-limit", &[8, 9], "memory limits leave room beside what is lent", kubernetes::memory_limit),
     rule("unknown-host", &[18], "addresses name a Service that there is", kubernetes::unknown_host),
     rule("local-hostname", &[1], "clients have a name that others can call", client::local_hostname),
@@ -76,12 +83,13 @@ pub const RULES: &[Rule] = &[
 /// The catalogue, as doctor and `lint --list` show it.
 pub const CHECKS: &[Check] = &CATALOGUE;
 
-const CATALOGUE: [Check; RULES.len() + 1] = {
+const CATALOGUE: [Check; RULES.len() + 2] = {
     // What the readers find is in the scene already.
-    let mut all = [MANIFEST; RULES.len() + 1];
+    let mut all = [MANIFEST; RULES.len() + 2];
+    all[1] = CONTINUATION;
     let mut at = 0;
     while at < RULES.len() {
-        all[at + 1] = RULES[at].check;
+        all[at + 2] = RULES[at].check;
         at += 1;
     }
     all
@@ -92,6 +100,14 @@ pub const MANIFEST: Check = Check {
     id: "manifest",
     group: Group::Config,
     about: "Kubernetes documents have the fields of their kind, and no others",
+    problems: &[],
+};
+
+/// What is wrong with the lines of a script as such.
+pub const CONTINUATION: Check = Check {
+    id: "continuation",
+    group: Group::Config,
+    about: "lines that go on end in a backslash, and no blank behind it",
     problems: &[],
 };
 

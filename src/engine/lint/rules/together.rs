@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::engine::lint::rules::{Findings, View};
-use crate::engine::lint::scene::{Habitat, Mode, Process, Role, Said};
+use crate::engine::lint::scene::{Habitat, Make, Mode, Process, Role, Said};
 use crate::engine::lint::settings::{Origin, Seen, Setting};
 
 /// Segments are reached by the transport of their owner: one store has one transport.
@@ -277,11 +277,18 @@ pub fn master_missing(view: &View<'_>, out: &mut Findings) {
 
 /// Addresses in a form that their reader does not take.
 pub fn address_form(view: &View<'_>, out: &mut Findings) {
-    for seen in view.clients() {
+    let bare = view.seen.iter().filter(|seen| seen.process.role == Role::Environment);
+    for seen in view.clients().chain(bare) {
         if let Setting::Is(said) = seen.client("master_server_address") {
             let text = said.text.trim();
             let scheme = text.split_once("://").map(|(scheme, _)| scheme);
             match scheme {
+                None | Some("etcd") if wrong_address(text).is_some() => out.error(
+                    &said.place,
+                    format!("{} finds no master: its address is none", seen.process.called()),
+                    format!("'{text}': {}", wrong_address(text).unwrap_or_default()),
+                    "write HOST:PORT of the RPC port, which is 50051 by default",
+                ),
                 Some("etcd") if text.ends_with('/') => out.error(
                     &said.place,
                     format!("{} finds no master: the etcd address has a slash at its end", seen.process.called()),
@@ -324,7 +331,14 @@ pub fn address_form(view: &View<'_>, out: &mut Findings) {
                 ["http://", "https://", "etcd://", "redis://"].iter().any(|scheme| lower.starts_with(scheme));
             // Without a scheme it is the addresses of etcd.
             let is_etcd = !text.contains("://") && text.contains(':');
-            if is_etcd {
+            if let Some(wrong) = wrong_address(text).filter(|_| is_etcd || lower.starts_with("http")) {
+                out.error(
+                    &said.place,
+                    format!("{} finds no metadata service: its address is none", seen.process.called()),
+                    format!("'{text}': {wrong}"),
+                    "write P2PHANDSHAKE, or http://HOST:PORT/metadata",
+                );
+            } else if is_etcd {
                 out.warning(
                     &said.place,
                     format!("{} takes '{text}' for an etcd: there is no scheme before it", seen.process.called()),
@@ -350,6 +364,32 @@ pub fn address_form(view: &View<'_>, out: &mut Findings) {
     }
 }
 
+/// What is wrong with the hosts and ports of an address, if that is sure.
+fn wrong_address(text: &str) -> Option<String> {
+    if text.contains(char::is_whitespace) {
+        return Some("there is a blank in it".to_owned());
+    }
+    let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
+    if rest.contains("://") {
+        return None;
+    }
+    let authority = rest.split('/').next().unwrap_or(rest);
+    authority.split([',', ';']).find_map(|part| {
+        let part = part.rsplit('@').next().unwrap_or(part);
+        let port = match part.strip_prefix('[') {
+            Some(inner) => inner.split_once(']')?.1.strip_prefix(':')?,
+            // Without brackets it is an address of IPv6, which has no port.
+            None if part.matches(':').count() > 1 => return None,
+            None => part.split_once(':')?.1,
+        };
+        match port.parse::<u16>() {
+            Ok(1..) => None,
+            _ if port.is_empty() => Some("there is no port behind the colon".to_owned()),
+            _ => Some(format!("{port} is no port, which is a number from 1 to 65535")),
+        }
+    })
+}
+
 /// Two processes that listen on one port of one network.
 pub fn port_taken(view: &View<'_>, out: &mut Findings) {
     let mut taken: BTreeMap<(String, u16), (&Process, String)> = BTreeMap::new();
@@ -363,6 +403,12 @@ pub fn port_taken(view: &View<'_>, out: &mut Findings) {
                     &place,
                     format!("{} cannot start: its port {port} is taken in the same network", seen.process.called()),
                     format!("port {port}: {what} here, {theirs} of {} at {}", other.called(), other.place),
+                    "give one of them another port",
+                ),
+                Some((_, theirs)) if port > 0 && seen.process.make == Make::Upstream => out.error(
+                    &place,
+                    format!("{} cannot start: it wants port {port} twice", seen.process.called()),
+                    format!("port {port}: {what} and {theirs}"),
                     "give one of them another port",
                 ),
                 _ => {
