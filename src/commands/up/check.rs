@@ -9,7 +9,7 @@ use crate::commands::error::{Exit, Failure};
 use crate::commands::serve::node::{self, NodePlan, chain};
 use crate::engine::base::{ByteSize, ObjectKey};
 use crate::engine::env::{Env, RealEnv};
-use crate::engine::store::{Node, PutOutcome, StoreClient, StoreError};
+use crate::engine::store::{Node, PutOutcome, StoreClient, StoreError, payload};
 use crate::engine::sys::memory::Memory;
 use crate::engine::wire::types::ReplicateConfig;
 
@@ -73,26 +73,4 @@ async fn steps(env: &RealEnv, client: &StoreClient<RealEnv>) -> Result<Checked, 
     client.remove(&key, true).await.map_err(failed("remove it"))?;
     let ms = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
     Ok(Checked { bytes: bytes.len() as u64, put_ms: ms(put), get_ms: ms(get), total_ms: ms(env.now().since(began)) })
-}
-
-/// Bytes that no mistake produces by chance: every eight of them are another number.
-fn payload(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed;
-    let word = |_| {
-        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        (state ^ (state >> 29)).to_le_bytes()
-    };
-    (0..len.div_ceil(8)).flat_map(word).take(len).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_payload_has_its_length_and_depends_on_its_seed() {
-        assert_eq!(payload(1, 13).len(), 13);
-        assert_eq!(payload(1, 64), payload(1, 64));
-        assert_ne!(payload(1, 64), payload(2, 64));
-    }
 }

@@ -12,7 +12,7 @@ use crate::engine::doctor::cluster::facts::{Done, Fall, FallKind, Journey, Journ
 use crate::engine::doctor::cluster::room::Room;
 use crate::engine::env::Env;
 use crate::engine::rpc::CallError;
-use crate::engine::store::{PutOutcome, StoreClient, StoreError};
+use crate::engine::store::{PutOutcome, StoreClient, StoreError, payload};
 use crate::engine::sys::memory::{Memory, Slice};
 use crate::engine::wire::types::{Place, ReplicateConfig};
 
@@ -229,16 +229,6 @@ pub fn chain(error: &dyn std::error::Error) -> String {
         inner = source.source();
     }
     text
-}
-
-/// Bytes that no mistake produces by chance: every eight of them are another number.
-fn payload(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed;
-    let word = |_| {
-        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        (state ^ (state >> 29)).to_le_bytes()
-    };
-    (0..len.div_ceil(8)).flat_map(word).take(len).collect()
 }
 
 #[cfg(test)]
