@@ -6,14 +6,14 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::commands::args::show_duration;
-use crate::commands::error::{Failure, Outcome};
+use crate::commands::error::Failure;
 use crate::engine::env::{RealEnv, deadline};
 
 /// Run `work` to its end: on this thread for `threads` 0, else on that many worker threads besides.
 ///
 /// # Errors
 /// What `work` says, or that the host gives no threads.
-pub fn block_on(threads: usize, work: impl Future<Output = Outcome>) -> Outcome {
+pub fn block_on<T>(threads: usize, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let mut builder = match threads {
         0 => tokio::runtime::Builder::new_current_thread(),
         _ => tokio::runtime::Builder::new_multi_thread(),

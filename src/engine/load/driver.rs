@@ -30,6 +30,8 @@ pub struct Start {
     pub turn: Turn,
     /// When it was to be sent: never later than now.
     pub planned: Duration,
+    /// From when on it could be: then, or when a place under the cap came free for it.
+    pub free: Duration,
 }
 
 /// The course of a conversation, apart from its words.
@@ -120,6 +122,8 @@ pub struct Driver {
     /// Conversations at the barrier.
     held: Vec<u32>,
     in_flight: usize,
+    /// When a place last came free while all were taken.
+    freed: Duration,
     stopped: bool,
 }
 
@@ -155,6 +159,7 @@ impl Driver {
             ready: VecDeque::new(),
             held: Vec::new(),
             in_flight: 0,
+            freed: Duration::ZERO,
             stopped: false,
         };
         for place in 0..first.min(driver.scripts.len()) {
@@ -210,7 +215,8 @@ impl Driver {
             let Some((since, conversation)) = self.ready.remove(index) else { break };
             let turn = Turn { conversation, index: self.standing[conversation as usize].turn };
             self.in_flight += 1;
-            starts.push(Start { turn, planned: planned.max(since) });
+            let planned = planned.max(since);
+            starts.push(Start { turn, planned, free: planned.max(self.freed) });
         }
         starts
     }
@@ -231,13 +237,17 @@ impl Driver {
         timer.into_iter().chain(instant).min()
     }
 
-    /// `turn` ended at `now`. Where it failed, its conversation is over: what would follow has no history to stand on.
-    pub fn ended(&mut self, turn: Turn, now: Duration, well: bool) {
+    /// `turn` ended at `now`; is its conversation over? Where the turn failed, it is: what would follow has no history to stand on.
+    pub fn ended(&mut self, turn: Turn, now: Duration, well: bool) -> bool {
         let at = turn.conversation as usize;
         debug_assert_eq!(self.standing[at].turn, turn.index, "it is in flight");
+        if self.in_flight == self.rules.in_flight {
+            self.freed = self.freed.max(now);
+        }
         self.in_flight -= 1;
         self.standing[at].turn += 1;
-        if !well || self.standing[at].turn >= self.scripts[at].turns {
+        let over = !well || self.standing[at].turn >= self.scripts[at].turns;
+        if over {
             match self.pace {
                 Paced::Closed => self.begin(now),
                 Paced::Users { gap } => self.begin((self.standing[at].due + gap).max(now)),
@@ -253,6 +263,7 @@ impl Driver {
                 self.follow(conversation, now);
             }
         }
+        over
     }
 
     /// The next turn of `conversation` becomes ready, at `now` at the earliest.
@@ -354,6 +365,17 @@ mod tests {
         let rules = Rules { in_flight: 1, ..Rules::default() };
         let driver = Driver::new(scripts(3, 1), Pace::Conversations(even(100.0)), rules, Seed(1));
         assert_eq!(lines(&play(driver, |_| ms(50))), [(0, 0, 0, 0), (50, 10, 1, 0), (100, 20, 2, 0)]);
+    }
+
+    #[test]
+    fn a_place_that_came_free_is_told_apart_from_lateness_of_our_own() {
+        let rules = Rules { in_flight: 1, ..Rules::default() };
+        let mut driver = Driver::new(scripts(3, 1), Pace::Conversations(even(100.0)), rules, Seed(1));
+        let first = driver.due(ms(2))[0];
+        assert_eq!((first.planned, first.free), (ms(0), ms(0)), "nobody but the shell was late");
+        driver.ended(first.turn, ms(50), true);
+        let second = driver.due(ms(53))[0];
+        assert_eq!((second.planned, second.free), (ms(10), ms(50)), "it waited for the first until 50");
     }
 
     #[test]

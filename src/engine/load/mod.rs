@@ -12,6 +12,7 @@ pub mod measure;
 pub mod paired;
 mod run;
 mod seed;
+pub mod session;
 pub mod target;
 pub mod workload;
 
@@ -20,5 +21,5 @@ pub use arrivals::{Arrivals, Gaps, Instants, Rate};
 pub use distribution::{Distribution, ParseDistributionError};
 pub use driver::{Driver, Pace, Ready, Rules, Script, Start, Turn};
 pub use histogram::{Histogram, Summary};
-pub use run::{Bounds, Ran, Record, run};
+pub use run::{Bounds, Live, Ran, Record, run};
 pub use seed::Seed;

@@ -1,5 +1,6 @@
 //! The run: the driver's plan against a server, and every exchange told as it ends.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,10 +20,32 @@ pub struct Record {
     pub turn: Turn,
     /// When it was to be sent. Latencies count from here.
     pub planned: Duration,
+    /// From when on it could be sent: then, or when the cap left a place for it. What lies after it is the generator's own lag.
+    pub free: Duration,
     /// Tokens that were asked for.
     pub max_tokens: u32,
+    /// Tokens of its prompt that should have been cached, where somebody keeps count.
+    pub expected: Option<u32>,
     /// What happened.
     pub exchange: Exchange,
+}
+
+impl Record {
+    /// How late the generator was with it.
+    pub fn lag(&self) -> Duration {
+        self.exchange.wrote.saturating_sub(self.free)
+    }
+}
+
+/// What a run does right now, for who watches it from beside.
+#[derive(Debug, Default)]
+pub struct Live {
+    /// Requests that were sent.
+    pub sent: AtomicU64,
+    /// Requests that ended, well or not.
+    pub ended: AtomicU64,
+    /// Tokens that arrived.
+    pub tokens: AtomicU64,
 }
 
 /// Bounds of a run.
@@ -42,6 +65,7 @@ struct Shared<E: Env + Unpin> {
     idle: Mutex<Vec<Connection<E>>>,
     /// Gaps between tokens.
     gaps: Mutex<Histogram>,
+    live: Arc<Live>,
 }
 
 impl<E: Env + Unpin> Shared<E> {
@@ -68,6 +92,7 @@ impl<E: Env + Unpin> Shared<E> {
         let mut last: Option<Duration> = None;
         let exchange = connection
             .exchange(&self.target, body, begun, |Arrival { at, tokens }| {
+                self.live.tokens.fetch_add(u64::from(tokens), Ordering::Relaxed);
                 if let Some(last) = last {
                     // Tokens that came together share the gap before them.
                     let gap = at.saturating_sub(last) / tokens;
@@ -92,18 +117,22 @@ pub struct Ran {
     pub took: Duration,
     /// Requests that were in flight when the run was broken off.
     pub unfinished: u64,
+    /// Was it told to stop?
+    pub stopped: bool,
 }
 
 /// Run `driver` over `workload` against `target`, and tell every record to `told`. When `stop` comes, nothing more is sent; when it
 /// comes again, what is in flight is given up.
+#[expect(clippy::too_many_arguments, reason = "each is another thing of the caller's")]
 pub async fn run<E: Env + Unpin>(
     env: E,
     target: Target,
     workload: &mut (dyn Workload + Send),
     mut driver: Driver,
     bounds: Bounds,
+    live: Arc<Live>,
     stop: &mut mpsc::Receiver<()>,
-    mut told: impl FnMut(&Record),
+    mut told: impl FnMut(Record),
 ) -> Ran {
     // Connections are made on another clock than the run's: they are there when it starts.
     let zero = env.now();
@@ -121,6 +150,7 @@ pub async fn run<E: Env + Unpin>(
         start,
         idle: Mutex::new(idle),
         gaps: Mutex::new(Histogram::default()),
+        live,
     });
     let (ended, mut ends) = mpsc::unbounded_channel::<Record>();
     let mut last_end = Duration::ZERO;
@@ -130,16 +160,17 @@ pub async fn run<E: Env + Unpin>(
         if now >= bounds.duration {
             driver.stop();
         }
-        for Start { turn, planned } in driver.due(now) {
+        for Start { turn, planned, free } in driver.due(now) {
             let ask = workload.ask(turn);
-            let max_tokens = ask.max_tokens;
+            let (max_tokens, expected) = (ask.max_tokens, ask.expected);
+            shared.live.sent.fetch_add(1, Ordering::Relaxed);
             let body = shared.target.body(&ask);
             let (shared, ended) = (Arc::clone(&shared), ended.clone());
             tokio::spawn(async move {
                 let begun = shared.env.now().since(shared.start);
                 let exchange = shared.exchange(body, begun).await;
                 // Nobody listens any more when the run was broken off.
-                let _ = ended.send(Record { turn, planned, max_tokens, exchange });
+                let _ = ended.send(Record { turn, planned, free, max_tokens, expected, exchange });
             });
         }
         let wake = driver.wake().unwrap_or(bounds.duration).min(bounds.duration);
@@ -162,11 +193,14 @@ pub async fn run<E: Env + Unpin>(
             if well {
                 workload.heard(one.turn, &one.exchange.answer);
             }
-            driver.ended(one.turn, one.exchange.end, well);
-            told(&one);
+            if driver.ended(one.turn, one.exchange.end, well) {
+                workload.over(one.turn);
+            }
+            shared.live.ended.fetch_add(1, Ordering::Relaxed);
+            told(one);
             record = ends.try_recv().ok();
         }
     }
     let gaps = shared.gaps.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    Ran { gaps, took: last_end, unfinished: driver.in_flight() as u64 }
+    Ran { gaps, took: last_end, unfinished: driver.in_flight() as u64, stopped }
 }

@@ -35,6 +35,7 @@ fn every_turn_is_told_and_the_totals_add_up() {
     assert_eq!(run.code, 0, "{run:?}");
     let told = document(&run);
     assert_eq!(told["schema"], "mcctl.bench.multi-turn/1");
+    let told = &told["passes"][0];
     assert_eq!((&told["sent"], &told["completed"], &told["failed"]), (&json!(12), &json!(12), &json!(0)));
     let requests: Vec<&Value> =
         told["turns"].as_array().expect("a list").iter().map(|turn| &turn["requests"]).collect();
@@ -60,7 +61,7 @@ fn the_same_seed_asks_the_same_byte_for_byte_and_another_does_not() {
 fn a_failure_ends_its_conversation_is_shown_with_its_words_and_gives_1() {
     let (run, _) = bench(|n| if n == 0 { Manner::Status(503, "") } else { quick(n) }, &SMALL);
     assert_eq!(run.code, 1, "{run:?}");
-    let told = document(&run);
+    let told = &document(&run)["passes"][0];
     assert_eq!((&told["sent"], &told["completed"], &told["failed"]), (&json!(10), &json!(9), &json!(1)));
     assert_eq!(told["failures"]["status 503"], json!({"count": 1, "first": "try next"}));
 }

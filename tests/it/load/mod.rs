@@ -3,6 +3,7 @@
 mod command;
 mod server;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use mcctl::engine::base::HostPort;
@@ -46,8 +47,8 @@ async fn play(port: u16, mut workload: Synthetic, pace: Pace, rules: Rules) -> (
     let (_tell, mut stop) = mpsc::channel(1);
     let bounds = Bounds { duration: Duration::from_secs(60), connections: 2 };
     let mut records = Vec::new();
-    let told = |record: &Record| records.push(record.clone());
-    let ran = run(RealEnv::new(), target(port), &mut workload, driver, bounds, &mut stop, told).await;
+    let told = |record: Record| records.push(record);
+    let ran = run(RealEnv::new(), target(port), &mut workload, driver, bounds, Arc::default(), &mut stop, told).await;
     (ran, records)
 }
 
@@ -137,7 +138,10 @@ async fn a_stop_lets_what_is_in_flight_end_and_a_second_one_does_not_wait() {
         }
         let bounds = Bounds { duration: Duration::from_secs(60), connections: 0 };
         let mut records = 0;
-        let ran = run(RealEnv::new(), target(port), &mut workload, driver, bounds, &mut stop, |_| records += 1).await;
+        let ran = run(RealEnv::new(), target(port), &mut workload, driver, bounds, Arc::default(), &mut stop, |_| {
+            records += 1
+        })
+        .await;
         assert_eq!((records, ran.unfinished), (finished, 1 - finished as u64), "{stops} stops");
     }
 }

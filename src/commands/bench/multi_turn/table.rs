@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use crate::commands::bench::multi_turn::report::Report;
+use crate::commands::bench::multi_turn::report::{PassReport, Report};
 use crate::engine::load::Summary;
 
 fn table(head: &[&str]) -> Table {
@@ -26,26 +26,39 @@ fn share(part: u64, whole: u64) -> String {
 }
 
 pub(super) fn render(report: &Report) -> String {
+    let mut text = String::new();
+    for pass in &report.passes {
+        text.push_str(&one(pass, report.seed));
+    }
+    for doubt in &report.doubts {
+        text.push_str(&format!("doubt: {doubt}\n"));
+    }
+    text
+}
+
+fn one(report: &PassReport, seed: u64) -> String {
     let mut text = format!(
-        "{}: {} sent, {} ok, {} failed, {} unfinished in {:.1} s (seed {})\n{:.2} requests/s, {:.0} tokens/s in, {:.0} tokens/s out\n\n",
+        "{} at {}: {} sent, {} ok, {} failed, {} unfinished in {:.1} s (seed {})\n{:.2} requests/s, {:.0} tokens/s in, {:.0} tokens/s out\n\n",
+        report.name,
         report.target,
         report.sent,
         report.completed,
         report.failed,
         report.unfinished,
         report.seconds,
-        report.seed,
+        seed,
         report.requests_per_s,
         report.input_tokens_per_s,
         report.output_tokens_per_s,
     );
     let mut latencies = table(&["milliseconds", "mean", "p50", "p90", "p99", "max"]);
-    let rows: [(&str, &Option<Summary>); 8] = [
+    let rows: [(&str, &Option<Summary>); 9] = [
         ("first token (from plan)", &report.ttft),
         ("first token (from send)", &report.ttft_from_send),
         ("between tokens", &report.itl),
         ("per token (TPOT)", &report.tpot),
         ("whole answer (from plan)", &report.e2e),
+        ("wait for a free place", &report.wait),
         ("our own lag", &report.lag),
         ("server: queue", &report.queue),
         ("server: wait for L3", &report.storage_wait),

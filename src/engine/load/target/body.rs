@@ -33,7 +33,7 @@ impl Target {
             }
         }
         members.insert("stream".to_owned(), Value::from(true));
-        for (name, value) in &self.extra {
+        for (name, value) in self.extra.iter().chain(&ask.extra) {
             members.insert(name.clone(), value.clone());
         }
         let mut text = Vec::new();
@@ -108,7 +108,7 @@ mod tests {
     }
 
     fn body(target: &Target, prompt: Prompt) -> Value {
-        serde_json::from_slice(&target.body(&Ask { prompt, max_tokens: 7 })).expect("JSON")
+        serde_json::from_slice(&target.body(&Ask::new(prompt, 7))).expect("JSON")
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! What conversations say. A workload makes the prompt of a turn from its own words and the answers that came before it.
 
+mod part;
 mod synthetic;
+
+use serde_json::{Map, Value};
 
 use crate::engine::load::{Answer, Script, Turn};
 
+pub use part::Part;
 pub use synthetic::{Synthetic, Words};
 
 /// Who says a message of a chat.
@@ -55,6 +59,17 @@ pub struct Ask {
     pub prompt: Prompt,
     /// Tokens of the answer, at most; exactly so many where the server is told to ignore its end-of-sequence token.
     pub max_tokens: u32,
+    /// Members of this request alone; they win over the target's.
+    pub extra: Map<String, Value>,
+    /// Tokens of the prompt that should be cached by now, where somebody keeps count.
+    pub expected: Option<u32>,
+}
+
+impl Ask {
+    /// `prompt`, to be answered with so many tokens.
+    pub fn new(prompt: Prompt, max_tokens: u32) -> Ask {
+        Ask { prompt, max_tokens, extra: Map::new(), expected: None }
+    }
 }
 
 /// A set of conversations.
@@ -65,6 +80,6 @@ pub trait Workload {
     fn ask(&mut self, turn: Turn) -> Ask;
     /// The answer of `turn`: the history of the next one.
     fn heard(&mut self, turn: Turn, answer: &Answer);
-    /// The conversation of `turn` is over: nothing more is asked of it.
+    /// The conversation of `turn` is over. When it is asked again, it is from its start, and the very same.
     fn over(&mut self, turn: Turn);
 }

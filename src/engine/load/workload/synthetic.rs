@@ -144,7 +144,7 @@ impl Workload for Synthetic {
         let max_tokens = self.output.draw_count(&mut conversation.rng, 1);
         let prompt = conversation.history.clone();
         self.open[at] = Some(conversation);
-        Ask { prompt, max_tokens }
+        Ask::new(prompt, max_tokens)
     }
 
     fn heard(&mut self, turn: Turn, answer: &Answer) {
@@ -221,6 +221,15 @@ mod tests {
         other.ask(turn(1, 0));
         assert_eq!(other.ask(turn(2, 0)), early);
         assert_ne!(two_turns(Words::Chat, 10).ask(turn(2, 0)), early);
+    }
+
+    #[test]
+    fn a_conversation_that_is_over_can_be_asked_again_from_its_start() {
+        let mut made = two_turns(Words::Chat, 1);
+        let first = made.ask(turn(1, 0));
+        made.heard(turn(1, 0), &Answer { text: "well".to_owned(), ..Answer::default() });
+        made.over(turn(1, 0));
+        assert_eq!(made.ask(turn(1, 0)), first);
     }
 
     #[test]

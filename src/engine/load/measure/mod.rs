@@ -78,8 +78,10 @@ pub struct Tally {
     pub ttft_from_send: Histogram,
     /// Between tokens after the first, per request: (last - first) / (tokens - 1).
     pub tpot: Histogram,
-    /// How late the generator was: from the planned instant to the last byte of the request.
+    /// How late the generator was: from the instant at which a request could be sent to its last byte.
     pub lag: Histogram,
+    /// The wait for a place under the cap: from the planned instant to that one.
+    pub wait: Histogram,
     /// In the server's queue, by its word.
     pub queue: Histogram,
     /// Waiting for L3, by its word.
@@ -111,7 +113,8 @@ impl Tally {
             *count += 1;
             return;
         }
-        self.lag.record(exchange.wrote.saturating_sub(planned), 1);
+        self.lag.record(record.lag(), 1);
+        self.wait.record(record.free.saturating_sub(planned), 1);
         let place = (record.turn.index as usize).min(ROWS_MAX - 1);
         if self.turns.len() <= place {
             self.turns.resize_with(place + 1, Row::default);
@@ -187,7 +190,14 @@ mod tests {
             answer,
             outcome,
         };
-        Record { turn: Turn { conversation: 0, index }, planned: ms(10), max_tokens: 5, exchange }
+        Record {
+            turn: Turn { conversation: 0, index },
+            planned: ms(10),
+            free: ms(10),
+            max_tokens: 5,
+            expected: None,
+            exchange,
+        }
     }
 
     #[test]

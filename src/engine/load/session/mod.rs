@@ -1,0 +1,198 @@
+//! A measurement: a schedule of steps against one endpoint or several, carried out in order.
+//!
+//! Every way to measure is a schedule and a look at what its passes brought: a plain run is one pass, a sweep is a pass per rate, a
+//! comparison is passes that take turns between two endpoints, a ladder is passes with a control step before each.
+
+mod control;
+mod pass;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::engine::env::Env;
+use crate::engine::load::target::Target;
+use crate::engine::load::workload::{Part, Workload};
+use crate::engine::load::{Bounds, Driver, Live, Pace, Record, Rules, Seed, run};
+
+pub use control::{Control, ControlError};
+pub use pass::{FIGURES_MAX, Figure, Pass, PassId};
+
+/// An endpoint, and the conversations that are had with it.
+pub struct Side {
+    /// What it is called in the report: `A`, `B`.
+    pub name: String,
+    /// Where it is.
+    pub target: Target,
+    /// What is said to it. Two sides that are compared have equal ones.
+    pub workload: Box<dyn Workload + Send>,
+}
+
+/// One step of a schedule.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// A measured run.
+    Pass(Box<PassPlan>),
+    /// Something that puts the endpoint's caches into a known state.
+    Control(Control),
+}
+
+/// What a measured run does.
+#[derive(Clone, Debug)]
+pub struct PassPlan {
+    /// What it is called: `run`, `first`, `repeat`, `rate 8`.
+    pub name: String,
+    /// Which block of a comparison it is; zero elsewhere.
+    pub block: u32,
+    /// Which conversations.
+    pub part: Range<u32>,
+    /// When they come.
+    pub pace: Pace,
+    /// Bounds that hold at every pace.
+    pub rules: Rules,
+    /// Nothing more is sent after this.
+    pub duration: Duration,
+}
+
+/// Who watches a measurement. All of it is optional.
+pub trait Observer {
+    /// A pass begins; it has so many conversations and, unless some fail, so many requests.
+    fn begins(&mut self, pass: &PassId, conversations: u64, requests: u64, live: &Arc<Live>) {
+        let _ = (pass, conversations, requests, live);
+    }
+    /// A request of it ended.
+    fn record(&mut self, pass: &PassId, record: &Record) {
+        let _ = (pass, record);
+    }
+    /// A pass is over. What is left of the schedule is done if this says so.
+    fn ended(&mut self, pass: &Pass) -> Next {
+        let _ = pass;
+        Next::GoOn
+    }
+    /// A word about what goes on.
+    fn note(&mut self, text: &str) {
+        let _ = text;
+    }
+}
+
+/// What comes after a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The next step.
+    GoOn,
+    /// Nothing: enough is known.
+    Enough,
+}
+
+/// Several observers as one.
+pub struct Observers<'a>(pub Vec<&'a mut dyn Observer>);
+
+impl Observer for Observers<'_> {
+    fn begins(&mut self, pass: &PassId, conversations: u64, requests: u64, live: &Arc<Live>) {
+        self.0.iter_mut().for_each(|one| one.begins(pass, conversations, requests, live));
+    }
+    fn record(&mut self, pass: &PassId, record: &Record) {
+        self.0.iter_mut().for_each(|one| one.record(pass, record));
+    }
+    fn ended(&mut self, pass: &Pass) -> Next {
+        let enough = self.0.iter_mut().map(|one| one.ended(pass)).filter(|next| *next == Next::Enough).count();
+        if enough > 0 { Next::Enough } else { Next::GoOn }
+    }
+    fn note(&mut self, text: &str) {
+        self.0.iter_mut().for_each(|one| one.note(text));
+    }
+}
+
+/// What a schedule left.
+#[derive(Debug)]
+pub struct Executed {
+    /// The passes that ran, in order.
+    pub passes: Vec<Pass>,
+    /// The step that could not be done; nothing after it ran.
+    pub broke: Option<ControlError>,
+    /// Was it told to stop before its end?
+    pub stopped: bool,
+}
+
+/// A measurement to carry out.
+pub struct Session {
+    /// The endpoints.
+    pub sides: Vec<Side>,
+    /// The steps: the index of a side, and what is done there.
+    pub schedule: VecDeque<(usize, Step)>,
+    /// Random choices of passes come from it.
+    pub seed: Seed,
+    /// Keep a figure of every request (at most [`FIGURES_MAX`] a pass), for analyses that pair them.
+    pub keep_figures: bool,
+}
+
+impl Session {
+    /// Carry out the schedule. When `stop` comes, the step in hand ends early and nothing follows; when it comes again, what is in flight
+    /// is given up.
+    pub async fn execute<E: Env + Unpin>(
+        mut self,
+        env: E,
+        stop: &mut mpsc::Receiver<()>,
+        observer: &mut dyn Observer,
+    ) -> Executed {
+        let mut executed = Executed { passes: Vec::new(), broke: None, stopped: false };
+        while let Some((at, step)) = self.schedule.pop_front() {
+            let Some(side) = self.sides.get_mut(at) else { continue };
+            match step {
+                Step::Control(step) => {
+                    observer.note(&format!("{}: {step}", side.name));
+                    if let Err(error) = control::perform(&env, side, &step).await {
+                        executed.broke = Some(error);
+                        break;
+                    }
+                }
+                Step::Pass(plan) => {
+                    let pass = pass(&env, side, at, *plan, self.seed, self.keep_figures, stop, observer).await;
+                    let next = observer.ended(&pass);
+                    executed.stopped = pass.ran.stopped;
+                    executed.passes.push(pass);
+                    if next == Next::Enough || executed.stopped {
+                        break;
+                    }
+                }
+            }
+        }
+        executed
+    }
+}
+
+/// Carry out one pass.
+#[expect(clippy::too_many_arguments, reason = "each is another thing of the session's")]
+async fn pass<E: Env + Unpin>(
+    env: &E,
+    side: &mut Side,
+    at: usize,
+    plan: PassPlan,
+    seed: Seed,
+    keep_figures: bool,
+    stop: &mut mpsc::Receiver<()>,
+    observer: &mut dyn Observer,
+) -> Pass {
+    let id = PassId { side: at, side_name: side.name.clone(), name: plan.name, block: plan.block };
+    let from = plan.part.start;
+    let mut workload = Part::new(&mut *side.workload, plan.part);
+    let scripts = workload.scripts();
+    let (conversations, requests) = (scripts.len(), scripts.iter().map(|script| u64::from(script.turns)).sum());
+    let live = Arc::new(Live::default());
+    observer.begins(&id, conversations as u64, requests, &live);
+    let driver = Driver::new(scripts, plan.pace, plan.rules, seed);
+    let bounds = Bounds { duration: plan.duration, connections: plan.rules.in_flight.min(conversations) };
+    let mut pass = Pass::new(id);
+    let told = |mut record: Record| {
+        // Inside a part conversations count from zero.
+        record.turn.conversation += from;
+        pass.add(&record, keep_figures);
+        observer.record(&pass.id, &record);
+    };
+    let ran = run(env.clone(), side.target.clone(), &mut workload, driver, bounds, live, stop, told).await;
+    pass.ran = ran;
+    pass
+}
