@@ -46,6 +46,16 @@ impl Samples {
         self.0.iter().filter(|sample| sample.labels.is_empty()).map(|sample| (&*sample.name, sample.value))
     }
 
+    /// The samples of `name`, in the page's order: labels and value.
+    pub fn samples(&self, name: &str) -> impl Iterator<Item = (&[(String, String)], f64)> {
+        self.of(name).map(|sample| (&*sample.labels, sample.value))
+    }
+
+    /// The name of each sample.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|sample| &*sample.name)
+    }
+
     /// Is there none at all?
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

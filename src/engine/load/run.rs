@@ -119,6 +119,8 @@ pub struct Ran {
     pub unfinished: u64,
     /// Was it told to stop?
     pub stopped: bool,
+    /// When its clock started.
+    pub started: Mono,
 }
 
 /// Run `driver` over `workload` against `target`, and tell every record to `told`. When `stop` comes, nothing more is sent; when it
@@ -202,5 +204,5 @@ pub async fn run<E: Env + Unpin>(
         }
     }
     let gaps = shared.gaps.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    Ran { gaps, took: last_end, unfinished: driver.in_flight() as u64, stopped }
+    Ran { gaps, took: last_end, unfinished: driver.in_flight() as u64, stopped, started: start }
 }

@@ -50,7 +50,15 @@ pub async fn serve_and_hear(manner: impl Fn(usize) -> Manner + Send + Sync + 'st
             let (shared, heard) = (shared.clone(), heard.clone());
             tokio::spawn(async move {
                 let mut read = Vec::new();
-                while let Some(body) = request(&mut stream, &mut read).await {
+                while let Some((head, body)) = request(&mut stream, &mut read).await {
+                    if head.starts_with("GET ") || !head.contains("/generate ") && !head.contains(" /v1/") {
+                        // It has no other route.
+                        let none = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
+                        if stream.write_all(none).await.is_err() {
+                            break;
+                        }
+                        continue;
+                    }
                     heard.lock().expect("nobody panics with it").push(body);
                     let number = shared.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                     if !answer(&mut stream, shared.0(number)).await {
@@ -63,8 +71,8 @@ pub async fn serve_and_hear(manner: impl Fn(usize) -> Manner + Send + Sync + 'st
     port
 }
 
-/// Read one request, and give its body; nothing at the end.
-async fn request(stream: &mut TcpStream, read: &mut Vec<u8>) -> Option<Vec<u8>> {
+/// Read one request, and give its head and its body; nothing at the end.
+async fn request(stream: &mut TcpStream, read: &mut Vec<u8>) -> Option<(String, Vec<u8>)> {
     loop {
         let text = String::from_utf8_lossy(read).into_owned();
         if let Some(head) = text.find("\r\n\r\n") {
@@ -74,7 +82,7 @@ async fn request(stream: &mut TcpStream, read: &mut Vec<u8>) -> Option<Vec<u8>> 
             });
             let whole = head + 4 + length.unwrap_or(0);
             if read.len() >= whole {
-                return Some(read.drain(..whole).skip(head + 4).collect());
+                return Some((text[..head].to_owned(), read.drain(..whole).skip(head + 4).collect()));
             }
         }
         let mut piece = [0; 4096];

@@ -73,7 +73,7 @@ impl Args {
             duration: self.load.duration,
         };
         Ok(Session {
-            sides: vec![Side { name: "A".to_owned(), target, workload: Box::new(workload) }],
+            sides: vec![Side::new("A", target, Box::new(workload))],
             schedule: [(0, Step::Pass(Box::new(run)))].into(),
             seed,
             keep_figures: false,

@@ -1,5 +1,8 @@
 //! What the records of a run add up to, in memory that does not grow with their number.
 
+pub mod expected;
+pub mod reuse;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 

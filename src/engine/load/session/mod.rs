@@ -14,11 +14,12 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::engine::env::Env;
+use crate::engine::load::server::Server;
 use crate::engine::load::target::Target;
 use crate::engine::load::workload::{Part, Workload};
 use crate::engine::load::{Bounds, Driver, Live, Pace, Record, Rules, Seed, run};
 
-pub use control::{Control, ControlError};
+pub use control::{Control, ControlError, Tier};
 pub use pass::{FIGURES_MAX, Figure, Pass, PassId};
 
 /// An endpoint, and the conversations that are had with it.
@@ -29,6 +30,15 @@ pub struct Side {
     pub target: Target,
     /// What is said to it. Two sides that are compared have equal ones.
     pub workload: Box<dyn Workload + Send>,
+    /// Its other routes, where they are to be used: what it is, what it counts, how its caches are emptied.
+    pub server: Option<Server>,
+}
+
+impl Side {
+    /// An endpoint of which nothing but answers is known.
+    pub fn new(name: impl Into<String>, target: Target, workload: Box<dyn Workload + Send>) -> Side {
+        Side { name: name.into(), target, workload, server: None }
+    }
 }
 
 /// One step of a schedule.

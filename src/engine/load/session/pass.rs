@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::engine::base::Mono;
 use crate::engine::load::measure::Tally;
 use crate::engine::load::target::Outcome;
 use crate::engine::load::{Histogram, Ran, Record, Turn};
@@ -93,7 +94,13 @@ pub struct Pass {
 
 impl Pass {
     pub(super) fn new(id: PassId) -> Pass {
-        let ran = Ran { gaps: Histogram::default(), took: Duration::ZERO, unfinished: 0, stopped: false };
+        let ran = Ran {
+            gaps: Histogram::default(),
+            took: Duration::ZERO,
+            unfinished: 0,
+            stopped: false,
+            started: Mono::ZERO,
+        };
         Pass { id, tally: Tally::default(), ran, figures: Vec::new() }
     }
 

@@ -1,5 +1,6 @@
 //! What conversations say. A workload makes the prompt of a turn from its own words and the answers that came before it.
 
+pub mod foreseen;
 mod part;
 mod synthetic;
 
@@ -80,6 +81,10 @@ pub trait Workload {
     fn ask(&mut self, turn: Turn) -> Ask;
     /// The answer of `turn`: the history of the next one.
     fn heard(&mut self, turn: Turn, answer: &Answer);
+    /// What conversations share: system prompts and the like, each once. Nothing where they share nothing, or nobody knows.
+    fn shared(&self) -> Vec<Prompt> {
+        Vec::new()
+    }
     /// The conversation of `turn` is over. When it is asked again, it is from its start, and the very same.
     fn over(&mut self, turn: Turn);
 }

@@ -1,0 +1,391 @@
+//! What a server's metrics page and a master's count: which names mean what. Pure.
+//!
+//! SGLang's names are those of 0.5.23. Ranks of one model repeat the counts of tokens, so that one rank is taken for them; bytes are
+//! those of a rank's own part and are summed. A series appears after its first event: on a page of SGLang an absent one is zero.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::engine::http::Samples;
+
+/// Most kinds of one reason that are kept.
+const REASONS_MAX: usize = 64;
+
+/// Tokens by reason.
+pub type Reasons = BTreeMap<String, u64>;
+
+/// What a server counted since it began, and how full it is. Tokens, unless said.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Counters {
+    /// Requests that ended.
+    pub requests: u64,
+    /// Of prompts.
+    pub prompt: u64,
+    /// Of answers.
+    pub completion: u64,
+    /// Of prompts, from L1.
+    pub device: u64,
+    /// From L2.
+    pub host: u64,
+    /// From L3.
+    pub storage: u64,
+    /// From a cache without a word which.
+    pub cached_somewhere: u64,
+    /// Of prompts, computed, by the scheduler's count (which counts again what it had to take back).
+    pub computed: u64,
+    /// Evicted from L1.
+    pub evicted: u64,
+    /// Copied from L1 to L2.
+    pub backed_up: u64,
+    /// Bytes of it.
+    pub backed_up_bytes: u64,
+    /// Copied back from L2 to L1.
+    pub loaded_back: u64,
+    /// Bytes of it.
+    pub loaded_back_bytes: u64,
+    /// Written to L3.
+    pub stored: u64,
+    /// Not written to L3 though they should have been.
+    pub store_dropped: u64,
+    /// Found in L3 by a lookup.
+    pub found_in_storage: u64,
+    /// Fetched from L3.
+    pub prefetched: u64,
+    /// Lost from L2, by reason.
+    pub dropped: Reasons,
+    /// Found in L3 and not used, by reason.
+    pub unfulfilled: Reasons,
+    /// Fetches from L3 that were put off, by reason.
+    pub deferred: Reasons,
+    /// Sum of the rates of all fetches from L3 (GB/s each), and their number.
+    #[serde(skip)]
+    pub prefetch_rate: Rates,
+    /// Those of all writes to L3.
+    #[serde(skip)]
+    pub backup_rate: Rates,
+    /// How full it is now.
+    pub now: Gauges,
+}
+
+/// What many operations reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rates {
+    /// Sum, GB/s.
+    pub sum: f64,
+    /// How many operations.
+    pub count: f64,
+}
+
+impl Rates {
+    /// The mean of an operation, GB/s.
+    pub fn mean(&self) -> Option<f64> {
+        (self.count >= 1.0).then(|| self.sum / self.count)
+    }
+}
+
+/// What goes up and down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Gauges {
+    /// Requests that run.
+    pub running: u64,
+    /// Requests that wait.
+    pub queued: u64,
+    /// Tokens in use in L1 (by running requests).
+    pub used: u64,
+    /// Tokens in L1 that nobody uses: cached, evicted when room is needed.
+    pub evictable: u64,
+    /// Tokens in L2.
+    pub host_used: u64,
+    /// Tokens that L2 holds.
+    pub host_total: u64,
+}
+
+/// Which samples of a name to sum.
+#[derive(Clone, Copy)]
+enum Take {
+    /// One rank's: the logical count.
+    OneRank,
+    /// All ranks': bytes.
+    All,
+}
+
+impl Counters {
+    /// Read a page; `None` where it is no page of SGLang.
+    pub fn read(page: &Samples) -> Option<Counters> {
+        page.names().any(|name| name.starts_with("sglang:")).then(|| Counters::of(page))
+    }
+
+    fn of(page: &Samples) -> Counters {
+        let sum = |name: &str, take: Take, label: Option<(&str, &str)>| {
+            let mut total = 0.0;
+            for (labels, value) in page.samples(&format!("sglang:{name}")) {
+                let get =
+                    |wanted: &str| labels.iter().find(|(known, _)| known == wanted).map(|(_, value)| value.as_str());
+                let counts = match take {
+                    Take::All => true,
+                    Take::OneRank => ["tp_rank", "pp_rank", "moe_ep_rank", "attn_cp_rank"]
+                        .iter()
+                        .all(|rank| get(rank).is_none_or(|rank| rank == "0" || rank.is_empty())),
+                };
+                if counts && label.is_none_or(|(name, wanted)| get(name) == Some(wanted)) && value.is_finite() {
+                    total += value;
+                }
+            }
+            total
+        };
+        let tokens = |name: &str| count(sum(name, Take::OneRank, None));
+        let cached = |tier: &str| count(sum("cached_tokens_total", Take::OneRank, Some(("cache_source", tier))));
+        let bytes = |name: &str| count(sum(name, Take::All, None));
+        let pool = |name: &str| count(sum(name, Take::OneRank, Some(("pool", "kv"))));
+        let reasons = |name: &str| {
+            let mut found = Reasons::new();
+            for (reason, _) in page.by(&format!("sglang:{name}"), "reason") {
+                if found.len() < REASONS_MAX {
+                    let reason_tokens = count(sum(name, Take::OneRank, Some(("reason", reason))));
+                    found.insert(reason.chars().take(64).collect(), reason_tokens);
+                }
+            }
+            found
+        };
+        let rates = |name: &str| Rates {
+            sum: sum(&format!("{name}_sum"), Take::All, None),
+            count: sum(&format!("{name}_count"), Take::All, None),
+        };
+        Counters {
+            requests: tokens("num_requests_total"),
+            prompt: tokens("prompt_tokens_total"),
+            completion: tokens("generation_tokens_total"),
+            device: cached("device"),
+            host: cached("host"),
+            storage: cached("storage"),
+            cached_somewhere: cached("total"),
+            computed: count(sum("realtime_tokens_total", Take::OneRank, Some(("mode", "prefill_compute")))),
+            evicted: tokens("evicted_tokens_total"),
+            backed_up: pool("hicache_backup_tokens_total"),
+            backed_up_bytes: bytes("hicache_backup_bytes_total"),
+            loaded_back: pool("load_back_tokens_total"),
+            loaded_back_bytes: bytes("load_back_bytes_total"),
+            stored: tokens("backuped_tokens_total"),
+            store_dropped: tokens("hicache_backup_dropped_tokens_total"),
+            found_in_storage: tokens("storage_prefetch_hit_tokens_total"),
+            prefetched: tokens("prefetched_tokens_total"),
+            dropped: reasons("hicache_dropped_tokens_total"),
+            unfulfilled: reasons("storage_prefetch_unfulfilled_tokens_total"),
+            deferred: reasons("storage_prefetch_deferred_tokens_total"),
+            prefetch_rate: rates("prefetch_bandwidth"),
+            backup_rate: rates("backup_bandwidth"),
+            now: Gauges {
+                running: tokens("num_running_reqs"),
+                queued: tokens("num_queue_reqs"),
+                used: tokens("kv_used_tokens"),
+                evictable: tokens("kv_evictable_tokens"),
+                host_used: tokens("hicache_host_used_tokens"),
+                host_total: tokens("hicache_host_total_tokens"),
+            },
+        }
+    }
+
+    /// From the prompts' tokens, those that were cached.
+    pub fn cached(&self) -> u64 {
+        self.device + self.host + self.storage + self.cached_somewhere
+    }
+
+    /// Another server's, added: a router's servers count together.
+    #[must_use]
+    pub fn plus(mut self, other: &Counters) -> Counters {
+        self.each(other, |mine, theirs| mine.saturating_add(theirs));
+        let rates = [(&mut self.prefetch_rate, other.prefetch_rate), (&mut self.backup_rate, other.backup_rate)];
+        for (mine, theirs) in rates {
+            *mine = Rates { sum: mine.sum + theirs.sum, count: mine.count + theirs.count };
+        }
+        let (mine, theirs) = (&mut self.now, other.now);
+        *mine = Gauges {
+            running: mine.running + theirs.running,
+            queued: mine.queued + theirs.queued,
+            used: mine.used + theirs.used,
+            evictable: mine.evictable + theirs.evictable,
+            host_used: mine.host_used + theirs.host_used,
+            host_total: mine.host_total + theirs.host_total,
+        };
+        self
+    }
+
+    /// What was counted since `before`; how full it is stays as it is. A server that began anew counts from nothing.
+    #[must_use]
+    pub fn since(mut self, before: &Counters) -> Counters {
+        self.each(before, |now, then| if now >= then { now - then } else { now });
+        let rates = [(&mut self.prefetch_rate, before.prefetch_rate), (&mut self.backup_rate, before.backup_rate)];
+        for (now, then) in rates {
+            if now.count >= then.count {
+                *now = Rates { sum: now.sum - then.sum, count: now.count - then.count };
+            }
+        }
+        self
+    }
+
+    /// Did the server begin anew between `before` and this?
+    pub fn restarted_since(&self, before: &Counters) -> bool {
+        self.requests < before.requests || self.prompt < before.prompt
+    }
+
+    fn each(&mut self, other: &Counters, combine: impl Fn(u64, u64) -> u64) {
+        let pairs = [
+            (&mut self.requests, other.requests),
+            (&mut self.prompt, other.prompt),
+            (&mut self.completion, other.completion),
+            (&mut self.device, other.device),
+            (&mut self.host, other.host),
+            (&mut self.storage, other.storage),
+            (&mut self.cached_somewhere, other.cached_somewhere),
+            (&mut self.computed, other.computed),
+            (&mut self.evicted, other.evicted),
+            (&mut self.backed_up, other.backed_up),
+            (&mut self.backed_up_bytes, other.backed_up_bytes),
+            (&mut self.loaded_back, other.loaded_back),
+            (&mut self.loaded_back_bytes, other.loaded_back_bytes),
+            (&mut self.stored, other.stored),
+            (&mut self.store_dropped, other.store_dropped),
+            (&mut self.found_in_storage, other.found_in_storage),
+            (&mut self.prefetched, other.prefetched),
+        ];
+        for (mine, theirs) in pairs {
+            *mine = combine(*mine, theirs);
+        }
+        let reasons = [
+            (&mut self.dropped, &other.dropped),
+            (&mut self.unfulfilled, &other.unfulfilled),
+            (&mut self.deferred, &other.deferred),
+        ];
+        for (mine, theirs) in reasons {
+            for (reason, theirs) in theirs {
+                let mine = mine.entry(reason.clone()).or_default();
+                *mine = combine(*mine, *theirs);
+            }
+        }
+    }
+}
+
+/// What a Mooncake master counts, and how full it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Master {
+    /// Objects.
+    pub keys: u64,
+    /// Bytes of them.
+    pub allocated_bytes: u64,
+    /// Bytes that it could place.
+    pub capacity_bytes: u64,
+    /// Objects that it evicted.
+    pub evicted_keys: u64,
+    /// Bytes of them.
+    pub evicted_bytes: u64,
+    /// Objects for which it found no room.
+    pub allocation_failures: u64,
+    /// Objects that were asked for and were there.
+    pub hits: u64,
+    /// Objects that were asked for.
+    pub gets: u64,
+}
+
+impl Master {
+    /// Read a page; `None` where it is no master's.
+    pub fn read(page: &Samples) -> Option<Master> {
+        let value = |name: &str| count(page.sum(name).unwrap_or(0.0));
+        page.sum("master_key_count")?;
+        Some(Master {
+            keys: value("master_key_count"),
+            allocated_bytes: value("master_allocated_bytes"),
+            capacity_bytes: value("master_total_capacity_bytes"),
+            evicted_keys: value("master_evicted_key_count"),
+            evicted_bytes: value("master_evicted_size_bytes"),
+            allocation_failures: value("master_put_start_alloc_failures_total"),
+            hits: value("valid_get_nums_"),
+            gets: value("total_get_nums_"),
+        })
+    }
+
+    /// What was counted since `before`; how full it is stays as it is.
+    #[must_use]
+    pub fn since(self, before: &Master) -> Master {
+        let grown = |now: u64, then: u64| if now >= then { now - then } else { now };
+        Master {
+            evicted_keys: grown(self.evicted_keys, before.evicted_keys),
+            evicted_bytes: grown(self.evicted_bytes, before.evicted_bytes),
+            allocation_failures: grown(self.allocation_failures, before.allocation_failures),
+            hits: grown(self.hits, before.hits),
+            gets: grown(self.gets, before.gets),
+            ..self
+        }
+    }
+}
+
+/// A count out of a page: no less than nothing, whatever stands there.
+fn count(value: f64) -> u64 {
+    value.max(0.0).round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = r#"
+sglang:prompt_tokens_total{is_streaming="true"} 100.0
+sglang:prompt_tokens_total{is_streaming="false"} 20.0
+sglang:cached_tokens_total{cache_source="host"} 32.0
+sglang:cached_tokens_total{cache_source="storage"} 16
+sglang:evicted_tokens_total{tp_rank="0"} 64
+sglang:evicted_tokens_total{tp_rank="1"} 64
+sglang:load_back_bytes_total{tp_rank="0"} 1.5e3
+sglang:load_back_bytes_total{tp_rank="1"} 500
+sglang:load_back_tokens_total{pool="kv",tp_rank="0"} 48
+sglang:load_back_tokens_total{pool="mamba",tp_rank="0"} 7
+sglang:storage_prefetch_unfulfilled_tokens_total{reason="deadline",tp_rank="0"} 8
+sglang:storage_prefetch_unfulfilled_tokens_total{reason="deadline",tp_rank="1"} 8
+sglang:prefetch_bandwidth_sum 0.5
+sglang:prefetch_bandwidth_count 2
+sglang:kv_used_tokens{tp_rank="0"} NaN
+"#;
+
+    fn read(page: &str) -> Counters {
+        Counters::read(&Samples::parse(page)).expect("a page of SGLang")
+    }
+
+    #[test]
+    fn tokens_are_one_ranks_bytes_are_all_ranks_and_what_is_absent_is_zero() {
+        let counted = read(PAGE);
+        assert_eq!((counted.prompt, counted.device, counted.host, counted.storage), (120, 0, 32, 16));
+        assert_eq!((counted.evicted, counted.loaded_back, counted.loaded_back_bytes), (64, 48, 2000));
+        assert_eq!(counted.unfulfilled["deadline"], 8);
+        assert_eq!((counted.prefetch_rate.mean(), counted.now.used), (Some(0.25), 0));
+    }
+
+    #[test]
+    fn what_was_counted_since_is_the_difference_and_two_servers_add_up() {
+        let before = read(PAGE);
+        let after = read(
+            &PAGE.replace("} 100.0", "} 150").replace("\"deadline\",tp_rank=\"0\"} 8", "\"deadline\",tp_rank=\"0\"} 9"),
+        );
+        let since = after.clone().since(&before);
+        assert_eq!((since.prompt, since.host, since.unfulfilled["deadline"]), (50, 0, 1));
+        assert_eq!(before.clone().plus(&after).prompt, 290);
+        assert!(before.restarted_since(&after) && !after.restarted_since(&before));
+        assert_eq!(before.since(&after).prompt, 120, "it began anew");
+    }
+
+    #[test]
+    fn a_page_of_others_is_none() {
+        assert_eq!(Counters::read(&Samples::parse("vllm:prompt_tokens_total 5\n")), None);
+        assert_eq!(Master::read(&Samples::parse("sglang:x 5\n")), None);
+    }
+
+    #[test]
+    fn a_masters_fill_stays_and_its_counts_are_differences() {
+        let page = |keys: u64, evicted: u64| {
+            let page =
+                format!("master_key_count {keys}\nmaster_evicted_key_count {evicted}\nmaster_allocated_bytes 9\n");
+            Master::read(&Samples::parse(&page)).expect("a master's")
+        };
+        let since = page(7, 5).since(&page(9, 2));
+        assert_eq!((since.keys, since.evicted_keys, since.allocated_bytes), (7, 3, 9));
+    }
+}
