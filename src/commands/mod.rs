@@ -25,6 +25,7 @@ pub mod settings;
 pub mod size_hugepages;
 pub mod status;
 pub mod store;
+pub mod svg;
 pub mod target;
 mod tree;
 pub mod up;

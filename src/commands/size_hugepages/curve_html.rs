@@ -2,6 +2,7 @@
 
 use crate::commands::size_hugepages::curve::{Document, cells};
 use crate::commands::size_hugepages::curve_svg;
+use crate::commands::svg::marked;
 
 const STYLE: &str = "body{font:14px sans-serif;margin:2em;max-width:60em}table{border-collapse:collapse}\
                      td,th{padding:.2em .8em;text-align:right;border-bottom:1px solid #ddd}";
@@ -39,31 +40,4 @@ pub fn page(document: &Document) -> String {
         html.push_str(&format!("<tr>{row}</tr>\n"));
     }
     html + "</table>\n</body>\n</html>\n"
-}
-
-/// Text that is no markup.
-fn marked(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c if c.is_control() => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_name_is_no_markup() {
-        assert_eq!(marked("<script>\"a\"&'b'\n"), "&lt;script&gt;&quot;a&quot;&amp;&#39;b&#39;\u{fffd}");
-    }
 }

@@ -53,6 +53,25 @@ impl Histogram {
         self.counts.len()
     }
 
+    /// The value below which the share `q` (0 to 1) of them lies; `None` of none.
+    pub fn at(&self, q: f64) -> Option<Duration> {
+        (self.count() > 0).then(|| Duration::from_nanos(self.counts.value_at_quantile(q.clamp(0.0, 1.0))))
+    }
+
+    /// The distribution: values with the share that lies at or below them, in at most some hundred steps.
+    pub fn curve(&self) -> Vec<(Duration, f64)> {
+        let mut curve: Vec<(Duration, f64)> = Vec::new();
+        let steps = (0..100).map(|step| f64::from(step) / 100.0).chain([0.995, 0.999, 1.0]);
+        for q in steps {
+            let Some(value) = self.at(q) else { break };
+            match curve.last_mut() {
+                Some(last) if last.0 == value => last.1 = q,
+                _ => curve.push((value, q)),
+            }
+        }
+        curve
+    }
+
     /// What can be said of them; `None` of none.
     pub fn summary(&self) -> Option<Summary> {
         let n = self.count();
@@ -143,6 +162,17 @@ mod tests {
         assert!((p99 / 0.099 - 1.0).abs() < 2e-3, "{p99}");
         assert_eq!(enough.mean, Duration::from_micros(50_500));
         assert!((enough.deviation.as_secs_f64() - 0.028_866).abs() < 1e-6, "{:?}", enough.deviation);
+    }
+
+    #[test]
+    fn a_curve_climbs_from_the_least_to_the_largest_and_repeats_no_value() {
+        let mut histogram = Histogram::default();
+        assert!(histogram.curve().is_empty() && histogram.at(0.5).is_none());
+        (1..=3).for_each(|i| histogram.record(Duration::from_millis(i), 1));
+        let curve = histogram.curve();
+        assert_eq!(curve.len(), 3, "{curve:?}");
+        assert!(curve.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 < pair[1].1));
+        assert_eq!(curve.last().map(|(_, share)| *share), Some(1.0));
     }
 
     #[test]

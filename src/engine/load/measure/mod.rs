@@ -2,12 +2,14 @@
 
 pub mod expected;
 pub mod reuse;
+pub mod series;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::engine::load::measure::series::Series;
 use crate::engine::load::target::Outcome;
 use crate::engine::load::{Histogram, Record, Summary};
 
@@ -95,6 +97,8 @@ pub struct Tally {
     pub bad_frames: u64,
     /// The earliest request written, and the latest end.
     pub window: Option<(Duration, Duration)>,
+    /// How it went over the time.
+    pub series: Series,
 }
 
 impl Tally {
@@ -102,6 +106,7 @@ impl Tally {
     pub fn add(&mut self, record: &Record) {
         let (exchange, planned) = (&record.exchange, record.planned);
         let answer = &exchange.answer;
+        self.series.add(record);
         self.bad_frames += u64::from(answer.bad_frames);
         let (from, to) = self.window.unwrap_or((exchange.wrote, exchange.end));
         self.window = Some((from.min(exchange.wrote), to.max(exchange.end)));

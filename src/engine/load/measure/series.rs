@@ -1,0 +1,237 @@
+//! How a run went over its time, in memory that does not grow with its length.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::engine::load::Record;
+use crate::engine::load::target::Outcome;
+
+/// Most buckets; when a run gets longer, two become one.
+pub const BUCKETS_MAX: usize = 1_200;
+/// The width that a series begins with.
+const NARROWEST: Duration = Duration::from_millis(250);
+/// No instant is later than this.
+const LATEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// What happened in one bucket of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Bucket {
+    /// Requests that were written.
+    pub sent: u64,
+    /// Requests that ended, well or not.
+    pub ended: u64,
+    /// Of these, those that failed.
+    pub failed: u64,
+    /// Seconds that requests spent in flight in it: over the width, the mean number in flight.
+    pub busy_s: f64,
+    /// Tokens of answers, spread evenly from an answer's first token to its last.
+    pub output_tokens: f64,
+    /// Tokens of the prompts whose first token came in it.
+    pub prompt_tokens: u64,
+    /// Of these, from the device.
+    pub device: u64,
+    /// From the host.
+    pub host: u64,
+    /// From the store.
+    pub storage: u64,
+    /// Cached, without a word where.
+    pub cached_somewhere: u64,
+    /// First tokens.
+    pub first_tokens: u64,
+    /// Sum of their times from the planned instant, seconds.
+    pub ttft_sum_s: f64,
+    /// The longest of them.
+    pub ttft_max_s: f64,
+}
+
+impl Bucket {
+    fn plus(&mut self, other: &Bucket) {
+        self.sent += other.sent;
+        self.ended += other.ended;
+        self.failed += other.failed;
+        self.busy_s += other.busy_s;
+        self.output_tokens += other.output_tokens;
+        self.prompt_tokens += other.prompt_tokens;
+        self.device += other.device;
+        self.host += other.host;
+        self.storage += other.storage;
+        self.cached_somewhere += other.cached_somewhere;
+        self.first_tokens += other.first_tokens;
+        self.ttft_sum_s += other.ttft_sum_s;
+        self.ttft_max_s = self.ttft_max_s.max(other.ttft_max_s);
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Series {
+    width: Duration,
+    buckets: Vec<Bucket>,
+}
+
+impl Default for Series {
+    fn default() -> Series {
+        Series { width: NARROWEST, buckets: Vec::new() }
+    }
+}
+
+impl Series {
+    /// Count `record`.
+    pub fn add(&mut self, record: &Record) {
+        let exchange = &record.exchange;
+        self.reach(exchange.end.max(exchange.wrote));
+        // A request that was never written was neither sent nor in flight.
+        if !matches!(exchange.outcome, Outcome::Connect(_)) {
+            self.at(exchange.wrote).sent += 1;
+            self.spread(exchange.wrote, exchange.end, exchange.end.saturating_sub(exchange.wrote).as_secs_f64(), |b| {
+                &mut b.busy_s
+            });
+        }
+        let ended = self.at(exchange.end);
+        ended.ended += 1;
+        if exchange.outcome != Outcome::Ok {
+            ended.failed += 1;
+            return;
+        }
+        let answer = &exchange.answer;
+        let (Some(first), Some(last)) = (exchange.first_token, exchange.last_token) else { return };
+        let tokens = answer.completion_tokens.unwrap_or(exchange.arrived);
+        self.spread(first, last, f64::from(tokens), |bucket| &mut bucket.output_tokens);
+        let ttft = first.saturating_sub(record.planned).as_secs_f64();
+        let at = self.at(first);
+        at.first_tokens += 1;
+        at.ttft_sum_s += ttft;
+        at.ttft_max_s = at.ttft_max_s.max(ttft);
+        at.prompt_tokens += u64::from(answer.prompt_tokens.unwrap_or(0));
+        match &answer.cached {
+            Some(cached) => {
+                at.device += u64::from(cached.device);
+                at.host += u64::from(cached.host);
+                at.storage += u64::from(cached.storage);
+            }
+            None => at.cached_somewhere += u64::from(answer.cached_tokens.unwrap_or(0)),
+        }
+    }
+
+    /// Make room for `until`.
+    fn reach(&mut self, until: Duration) {
+        let until = until.min(LATEST);
+        while until.as_nanos() / self.width.as_nanos() >= BUCKETS_MAX as u128 {
+            self.width *= 2;
+            self.buckets = self
+                .buckets
+                .chunks(2)
+                .map(|pair| {
+                    let mut sum = pair[0];
+                    pair.iter().skip(1).for_each(|other| sum.plus(other));
+                    sum
+                })
+                .collect();
+        }
+        let needed = self.place(until) + 1;
+        if self.buckets.len() < needed {
+            self.buckets.resize(needed, Bucket::default());
+        }
+    }
+
+    fn place(&self, at: Duration) -> usize {
+        ((at.min(LATEST).as_nanos() / self.width.as_nanos()) as usize).min(BUCKETS_MAX - 1)
+    }
+
+    fn at(&mut self, at: Duration) -> &mut Bucket {
+        let place = self.place(at);
+        &mut self.buckets[place]
+    }
+
+    /// Spread `amount` evenly over the time from `from` to `to`.
+    fn spread(&mut self, from: Duration, to: Duration, amount: f64, of: impl Fn(&mut Bucket) -> &mut f64) {
+        let (from, to) = (from.min(LATEST), to.min(LATEST));
+        let (first, last) = (self.place(from), self.place(to));
+        let whole = to.saturating_sub(from).as_secs_f64();
+        if first >= last || whole <= 0.0 {
+            *of(&mut self.buckets[last]) += amount;
+            return;
+        }
+        for place in first..=last {
+            let begins = self.width * place as u32;
+            let part = (begins + self.width).min(to).saturating_sub(begins.max(from)).as_secs_f64();
+            *of(&mut self.buckets[place]) += amount * part / whole;
+        }
+    }
+
+    /// The width of a bucket.
+    pub fn width(&self) -> Duration {
+        self.width
+    }
+
+    /// The buckets from the start of the run on.
+    pub fn buckets(&self) -> &[Bucket] {
+        &self.buckets
+    }
+
+    /// The most tokens of answers within a second of the run's clock (or a bucket, where these are wider), per second.
+    pub fn peak_output_per_s(&self) -> f64 {
+        let second = Duration::from_secs(1);
+        let (step, width) = match self.width < second {
+            true => ((second.as_nanos() / self.width.as_nanos()) as usize, second),
+            false => (1, self.width),
+        };
+        let sums = self.buckets.chunks(step).map(|chunk| chunk.iter().map(|bucket| bucket.output_tokens).sum::<f64>());
+        sums.fold(0.0, f64::max) / width.as_secs_f64()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::load::Turn;
+    use crate::engine::load::answer::Answer;
+    use crate::engine::load::target::Exchange;
+
+    fn record(wrote: Duration, first: Duration, end: Duration) -> Record {
+        let answer = Answer { completion_tokens: Some(100), prompt_tokens: Some(7), ..Answer::default() };
+        let exchange = Exchange {
+            begun: wrote,
+            wrote,
+            first_token: Some(first),
+            last_token: Some(end),
+            end,
+            arrived: 100,
+            answer,
+            outcome: Outcome::Ok,
+        };
+        let turn = Turn { conversation: 0, index: 0 };
+        Record { turn, planned: wrote, free: wrote, max_tokens: 100, expected: None, exchange }
+    }
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn tokens_and_time_in_flight_are_spread_over_the_buckets_they_fall_into() {
+        let mut series = Series::default();
+        series.add(&record(ms(0), ms(500), ms(1_000)));
+        let tokens: Vec<f64> = series.buckets().iter().map(|bucket| bucket.output_tokens).collect();
+        assert_eq!(tokens, [0.0, 0.0, 50.0, 50.0, 0.0]);
+        let busy: f64 = series.buckets().iter().map(|bucket| bucket.busy_s).sum();
+        assert!((busy - 1.0).abs() < 1e-9);
+        assert_eq!((series.buckets()[0].sent, series.buckets()[4].ended, series.buckets()[2].first_tokens), (1, 1, 1));
+        assert!((series.peak_output_per_s() - 100.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_long_run_has_wider_buckets_and_loses_nothing() {
+        let mut series = Series::default();
+        for hour in 0..24 {
+            let at = Duration::from_secs(hour * 3600);
+            series.add(&record(at, at + ms(10), at + ms(200_000)));
+        }
+        series.add(&record(ms(3), ms(4), Duration::MAX));
+        assert!(series.buckets().len() <= BUCKETS_MAX);
+        let sum = |of: fn(&Bucket) -> f64| series.buckets().iter().map(of).sum::<f64>();
+        assert_eq!(sum(|bucket| bucket.sent as f64), 25.0);
+        assert!((sum(|bucket| bucket.output_tokens) - 2_500.0).abs() < 1e-6);
+    }
+}
