@@ -1,6 +1,7 @@
 //! `mcctl bench`: measurements.
 
 pub mod multi_turn;
+pub mod sheet;
 pub mod transfer;
 
 use clap::Subcommand;

@@ -83,7 +83,11 @@ pub struct Sheet {
 impl Sheet {
     /// A table without rows yet.
     pub fn new(title: &str, head: &[&str]) -> Sheet {
-        Sheet { title: title.to_owned(), head: head.iter().map(|name| (*name).to_owned()).collect(), ..Sheet::default() }
+        Sheet {
+            title: title.to_owned(),
+            head: head.iter().map(|name| (*name).to_owned()).collect(),
+            ..Sheet::default()
+        }
     }
 
     /// This column is text.

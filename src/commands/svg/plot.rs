@@ -286,23 +286,34 @@ impl Places {
                 text
             }
             Mark::Area(points) => {
-                let points: Vec<_> = points.iter().filter(|(x, a, b)| x.is_finite() && a.is_finite() && b.is_finite()).collect();
+                let points: Vec<_> =
+                    points.iter().filter(|(x, a, b)| x.is_finite() && a.is_finite() && b.is_finite()).collect();
                 // A single value has some width, too.
                 let wide = if points.len() == 1 { 24.0 } else { 0.0 };
                 let top = points.iter().flat_map(|(x, _, high)| {
-                    [-wide, wide].into_iter().take(if wide > 0.0 { 2 } else { 1 }).map(move |by| (self.x(*x) + by, self.y(*high)))
+                    [-wide, wide]
+                        .into_iter()
+                        .take(if wide > 0.0 { 2 } else { 1 })
+                        .map(move |by| (self.x(*x) + by, self.y(*high)))
                 });
                 let back = points.iter().rev().flat_map(|(x, low, _)| {
-                    [wide, -wide].into_iter().take(if wide > 0.0 { 2 } else { 1 }).map(move |by| (self.x(*x) + by, self.y(*low)))
+                    [wide, -wide]
+                        .into_iter()
+                        .take(if wide > 0.0 { 2 } else { 1 })
+                        .map(move |by| (self.x(*x) + by, self.y(*low)))
                 });
                 let places: Vec<String> = top.chain(back).map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
                 if places.is_empty() {
                     return String::new();
                 }
-                format!("<polygon fill=\"{colour}\" fill-opacity=\"0.6\" stroke=\"none\" points=\"{}\"/>\n", places.join(" "))
+                format!(
+                    "<polygon fill=\"{colour}\" fill-opacity=\"0.6\" stroke=\"none\" points=\"{}\"/>\n",
+                    places.join(" ")
+                )
             }
             Mark::Whisker(points) => {
-                let seen = points.iter().filter(|(x, low, value, high)| [x, low, value, high].iter().all(|v| v.is_finite()));
+                let seen =
+                    points.iter().filter(|(x, low, value, high)| [x, low, value, high].iter().all(|v| v.is_finite()));
                 let draw = |(x, low, value, high): &(f64, f64, f64, f64)| {
                     let (x, low, value, high) = (self.x(*x), self.y(*low), self.y(*value), self.y(*high));
                     format!(
@@ -335,7 +346,9 @@ mod tests {
                 .with(Series::area("b", 1, Vec::clone(&area)))
                 .with(Series::whiskers("c", 7, Vec::clone(&whiskers)));
             let svg = plot.svg();
-            assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n") && !svg.contains("NaN") && !svg.contains("inf"));
+            assert!(
+                svg.starts_with("<svg ") && svg.ends_with("</svg>\n") && !svg.contains("NaN") && !svg.contains("inf")
+            );
             assert!(svg.contains("&lt;&amp;&gt;") && !svg.contains("href"), "{svg}");
         }
         assert!(!Plot::new("", Axis::default(), Axis::default()).svg().contains("NaN"));

@@ -12,7 +12,8 @@ impl Scale {
     /// A scale that holds all `values`; on a logarithmic one only positive ones count.
     pub(super) fn of(values: impl Iterator<Item = f64>, log: bool, from_zero: bool) -> Scale {
         let usable = values.filter(|value| value.is_finite() && (!log || *value > 0.0));
-        let (mut low, mut high) = usable.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
+        let (mut low, mut high) =
+            usable.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
         if low > high {
             (low, high) = if log { (1.0, 10.0) } else { (0.0, 1.0) };
         }
@@ -61,7 +62,13 @@ impl Scale {
             return (first..=last.min(first + 20)).map(|n| n as f64 * step).collect();
         }
         let decades = self.high.log10() - self.low.log10();
-        let within: &[f64] = if decades > 4.0 { &[1.0] } else if decades > 1.7 { &[1.0, 3.0] } else { &[1.0, 2.0, 5.0] };
+        let within: &[f64] = if decades > 4.0 {
+            &[1.0]
+        } else if decades > 1.7 {
+            &[1.0, 3.0]
+        } else {
+            &[1.0, 2.0, 5.0]
+        };
         let (first, last) = (self.low.log10().floor() as i32, self.high.log10().ceil() as i32);
         let all = (first..=last).flat_map(|decade| within.iter().map(move |digit| digit * 10f64.powi(decade)));
         all.filter(|tick| (self.low * 0.999..=self.high * 1.001).contains(tick)).collect()

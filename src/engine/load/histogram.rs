@@ -55,13 +55,14 @@ impl Histogram {
 
     /// The value below which the share `q` (0 to 1) of them lies; `None` of none.
     pub fn at(&self, q: f64) -> Option<Duration> {
-        (self.count() > 0).then(|| Duration::from_nanos(self.counts.value_at_quantile(q.clamp(0.0, 1.0))))
+        let value = Duration::from_nanos(self.counts.value_at_quantile(q.clamp(0.0, 1.0)));
+        (self.count() > 0).then(|| value.clamp(self.min, self.max))
     }
 
     /// The distribution: values with the share that lies at or below them, in at most some hundred steps.
     pub fn curve(&self) -> Vec<(Duration, f64)> {
         let mut curve: Vec<(Duration, f64)> = Vec::new();
-        let steps = (0..100).map(|step| f64::from(step) / 100.0).chain([0.995, 0.999, 1.0]);
+        let steps = (1..100).map(|step| f64::from(step) / 100.0).chain([0.995, 0.999, 1.0]);
         for q in steps {
             let Some(value) = self.at(q) else { break };
             match curve.last_mut() {

@@ -2,6 +2,7 @@
 //! `bench_multiturn.py`, which has some of its own; ours are beside them.
 
 pub mod args;
+mod html;
 mod measure;
 mod report;
 mod table;
@@ -9,6 +10,7 @@ mod table;
 use crate::commands::bench::multi_turn::args::{EndpointArgs, LoadArgs, OutputArgs, WorkloadArgs};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
+use crate::engine::env::{Env, RealEnv};
 use crate::engine::load::Seed;
 use crate::engine::load::session::{PassPlan, Session, Side, Step};
 use crate::engine::load::workload::Workload;
@@ -36,9 +38,14 @@ impl Args {
     /// # Errors
     /// What the user has to know.
     pub fn run(self) -> Outcome {
+        let identity = report::Identity::of_this_run(self.load.seed, RealEnv::new().unix());
         let session = self.session()?;
         let measured = measure::carry_out(session, Vec::new())?;
-        let report = report::Report::of(&self, &measured);
+        let report = report::Report::of(&self, identity, &measured);
+        if let Some(path) = &self.output.html {
+            std::fs::write(path, html::page(&report))
+                .map_err(|error| Failure::host(format!("cannot write {}", path.display())).found(error.to_string()))?;
+        }
         match self.output.json.as_deref() {
             Some(path) if path.as_os_str() != "-" => {
                 let text = serde_json::to_string(&report).expect("our own documents have only text keys");

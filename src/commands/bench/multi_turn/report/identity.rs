@@ -39,7 +39,10 @@ impl Identity {
 
     /// The command line as it can be given to a shell.
     pub fn line(&self) -> String {
-        let words = self.command.iter().map(|word| shlex::try_quote(word).map_or_else(|_| word.clone(), |word| word.into_owned()));
+        let words = self
+            .command
+            .iter()
+            .map(|word| shlex::try_quote(word).map_or_else(|_| word.clone(), |word| word.into_owned()));
         words.collect::<Vec<_>>().join(" ")
     }
 }
@@ -106,11 +109,27 @@ mod tests {
 
     #[test]
     fn secrets_are_in_no_report() {
-        let words = ["mcctl", "--header", "Authorization: Bearer x", "--header=X-Key=y", "--url=http://u:p@h/a@b", "--api-key", "z"];
+        let words = [
+            "mcctl",
+            "--header",
+            "Authorization: Bearer x",
+            "--header=X-Key=y",
+            "--url=http://u:p@h/a@b",
+            "--api-key",
+            "z",
+        ];
         let hidden = without_secrets(words.iter().map(|word| (*word).to_owned()));
         assert_eq!(
             hidden,
-            ["mcctl", "--header", "Authorization=***", "--header=X-Key=***", "--url=http://***@h/a@b", "--api-key", "***"]
+            [
+                "mcctl",
+                "--header",
+                "Authorization=***",
+                "--header=X-Key=***",
+                "--url=http://***@h/a@b",
+                "--api-key",
+                "***"
+            ]
         );
     }
 
