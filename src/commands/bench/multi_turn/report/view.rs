@@ -76,8 +76,8 @@ pub(super) fn pass(pass: &PassReport, seed: u64) -> Vec<Section> {
             percent(pass.tokens.cached(), pass.tokens.prompt),
         ),
     ];
-    if !pass.failures.is_empty() {
-        whole.sheets.push(failures(pass));
+    for (kind, failed) in &pass.failures {
+        whole.text.push(format!("failed: {} x {kind}: {}", failed.count, cut(&failed.first, 300)));
     }
     whole.sheets.push(latencies(pass));
     whole.plots = vec![ttft_by_turn(&pass.turns), tiers_by_turn(&pass.turns), distributions(pass)];
@@ -85,14 +85,6 @@ pub(super) fn pass(pass: &PassReport, seed: u64) -> Vec<Section> {
     let mut time = Section::new("Over the time");
     time.plots = over_time(&pass.series);
     vec![whole, time]
-}
-
-fn failures(pass: &PassReport) -> Sheet {
-    let mut sheet = Sheet::new("", &["failure", "requests", "the first one's words"]).words(2);
-    for (kind, failed) in &pass.failures {
-        sheet.row([kind.clone(), failed.count.to_string(), cut(&failed.first, 70)]);
-    }
-    sheet
 }
 
 fn latencies(pass: &PassReport) -> Sheet {
