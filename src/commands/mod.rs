@@ -106,6 +106,8 @@ enum ServeCommand {
     /// A store node: memory for objects, and a REST port (takes mooncake_store_service's flags)
     #[command(disable_help_flag = true)]
     Store(Raw),
+    /// A simulator of a SGLang endpoint with HiCache: no model, a real radix cache, any Mooncake store as its third tier
+    Sim(Box<serve::sim::Args>),
 }
 
 /// Flags that another parser reads.
@@ -193,6 +195,10 @@ impl Cli {
             Command::Serve(ServeCommand::Master(raw)) => Service::Master.run(&raw.args, level),
             Command::Serve(ServeCommand::Metadata(raw)) => Service::Metadata.run(&raw.args, level),
             Command::Serve(ServeCommand::Store(raw)) => Service::Store.run(&raw.args, level),
+            Command::Serve(ServeCommand::Sim(args)) => {
+                logging::init(level, "warn")?;
+                args.run()
+            }
             Command::Up(args) => {
                 logging::init(level, "warn")?;
                 args.run()

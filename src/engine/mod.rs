@@ -15,6 +15,7 @@ pub mod master;
 pub mod metadata;
 pub mod plan;
 pub mod rpc;
+pub mod sim;
 pub mod store;
 pub mod sys;
 pub mod topology;

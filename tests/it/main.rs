@@ -20,6 +20,7 @@ mod rpc;
 mod running;
 mod server;
 mod sim;
+mod simulator;
 mod sizing;
 mod store;
 mod transfer;

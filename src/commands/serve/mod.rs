@@ -6,6 +6,7 @@ pub mod master_flags;
 pub mod metadata;
 pub mod metadata_flags;
 pub mod node;
+pub mod sim;
 pub mod store;
 pub mod store_flags;
 

@@ -12,6 +12,9 @@ use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 /// is none yet.
 pub type Pages = Box<dyn FnMut() -> Option<Bytes> + Send>;
 
+/// The pieces of an answer that comes about while it is sent: polled for the next one until there is none.
+pub type Pieces = Box<dyn FnMut(&mut Context<'_>) -> Poll<Option<Bytes>> + Send>;
+
 /// The body of an answer.
 pub enum Body {
     /// All of it.
@@ -23,6 +26,8 @@ pub enum Body {
         /// Was the last poll answered with a page? Then others have their turn first.
         rest: bool,
     },
+    /// Each piece is sent as soon as it is there. Dropped when the peer is gone.
+    Streamed(Pieces),
 }
 
 impl Body {
@@ -40,6 +45,7 @@ impl HttpBody for Body {
         match self.get_mut() {
             Body::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Body::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Body::Streamed(pieces) => pieces(cx).map(|piece| piece.map(|piece| Ok(Frame::data(piece)))),
             Body::Paged { rest: rest @ true, .. } => {
                 *rest = false;
                 cx.waker().wake_by_ref();
@@ -65,7 +71,7 @@ impl HttpBody for Body {
     fn size_hint(&self) -> SizeHint {
         match self {
             Body::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Body::Paged { .. } => SizeHint::default(),
+            Body::Paged { .. } | Body::Streamed(_) => SizeHint::default(),
         }
     }
 }

@@ -12,7 +12,7 @@ mod query;
 pub mod samples;
 mod server;
 
-pub use body::{Body, Pages};
+pub use body::{Body, Pages, Pieces};
 pub use fetch::{FetchError, Fetched, Fetcher};
 pub use hyper::{Method, StatusCode};
 pub use query::{decode, param};

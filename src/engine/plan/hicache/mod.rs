@@ -10,7 +10,7 @@
 //! Storage keeps all that was written to it: what a store evicts is not foreseen.
 
 pub mod prompt;
-mod tree;
+pub mod tree;
 
 use std::collections::HashSet;
 

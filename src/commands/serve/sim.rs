@@ -1,0 +1,282 @@
+//! `mcctl serve sim`: a simulated SGLang endpoint. Flags are named as SGLang's where it has one.
+
+use std::time::Duration;
+
+use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::listen::Listen;
+use crate::commands::output;
+use crate::commands::runtime::{self, Signals};
+use crate::commands::serve::node;
+use crate::commands::store::link::{LinkArgs, LinkPlan};
+use crate::engine::base::{ByteSize, HostPort};
+use crate::engine::env::{RealEnv, processors};
+use crate::engine::sim::{self, Config, Cost, Storage};
+use crate::engine::store::Node;
+
+/// What is simulated.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Address to listen on
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    host: String,
+    /// Port to listen on; 0 takes any free port
+    #[arg(long, value_name = "PORT", default_value_t = 30_000)]
+    port: u16,
+    #[command(flatten)]
+    shape: Shape,
+    /// Keep what the device evicts on the host, too (L2)
+    #[arg(long)]
+    enable_hierarchical_cache: bool,
+    /// What keeps it beyond that (L3): mooncake, the store of --master [default: mooncake if --master is given, else nothing]
+    #[arg(long, value_name = "NAME", value_parser = ["mooncake"])]
+    hicache_storage_backend: Option<String>,
+    #[command(flatten)]
+    link: LinkArgs,
+    #[command(flatten)]
+    accepted: Accepted,
+}
+
+/// Sizes and costs.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "What is simulated")]
+pub struct Shape {
+    /// What the model is called
+    #[arg(long, visible_alias = "model-path", value_name = "NAME", default_value = "sim")]
+    served_model_name: String,
+    /// Tokens of a page
+    #[arg(long, value_name = "TOKENS", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    page_size: u32,
+    /// Tokens that the device holds (L1)
+    #[arg(long, value_name = "TOKENS", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(16..=1 << 30))]
+    max_total_tokens: u32,
+    /// Size of L2: so many times that of L1
+    #[arg(long, value_name = "RATIO", default_value_t = 2.0, value_parser = positive)]
+    hicache_ratio: f64,
+    /// Size of L2 in tokens, instead
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..=1 << 34))]
+    hicache_size_tokens: Option<u64>,
+    /// Size of L2 in GB, instead
+    #[arg(long, value_name = "GB", value_parser = positive)]
+    hicache_size: Option<f64>,
+    /// Uncached tokens from which storage is asked
+    #[arg(long, value_name = "TOKENS", default_value_t = 256)]
+    prefetch_threshold: u32,
+    /// Bytes of a token's keys and values, which are what storage is given
+    #[arg(long, value_name = "BYTES", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(2..=4 << 20))]
+    bytes_per_token: u32,
+    /// Tokens of a prompt with its answer at most
+    #[arg(long, value_name = "TOKENS", default_value_t = 131_072, value_parser = clap::value_parser!(u32).range(2..=1 << 24))]
+    context_length: u32,
+    /// Requests that run at once
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    max_running_requests: u32,
+    /// Requests that wait at once; further ones get 503
+    #[arg(long, value_name = "N", default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    max_queued_requests: u32,
+    /// Tokens of prompts that one step computes, where it computes several
+    #[arg(long, value_name = "TOKENS", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..))]
+    chunked_prefill_size: u32,
+    /// Tokens of an answer where the request does not say
+    #[arg(long, value_name = "TOKENS", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
+    output_tokens: u32,
+    /// Streams of /generate are deltas
+    #[arg(long)]
+    incremental_streaming_output: bool,
+    /// Tokens of prompts computed in a second
+    #[arg(long, value_name = "TOKENS", default_value_t = 20_000.0, value_parser = positive)]
+    prefill_tokens_per_s: f64,
+    /// A step: every running request gets a token, or prompts are computed
+    #[arg(long, value_name = "MS", default_value_t = 10.0, value_parser = not_negative)]
+    decode_step_ms: f64,
+    /// What each running request adds to a step
+    #[arg(long, value_name = "US", default_value_t = 0.0, value_parser = not_negative)]
+    decode_step_us_per_request: f64,
+    /// Tokens brought from L2 to L1 in a second
+    #[arg(long, value_name = "TOKENS", default_value_t = 400_000.0, value_parser = positive)]
+    load_back_tokens_per_s: f64,
+    /// Tokens read from L3 in a second at most; 0: as fast as the store is
+    #[arg(long, value_name = "TOKENS", default_value_t = 0.0, value_parser = not_negative)]
+    storage_tokens_per_s: f64,
+}
+
+/// Flags of SGLang that are taken so that its command lines run: what they switch on is always on.
+#[derive(Debug, clap::Args)]
+struct Accepted {
+    #[arg(long, hide = true)]
+    enable_metrics: bool,
+    #[arg(long, hide = true)]
+    enable_cache_report: bool,
+    #[arg(long, hide = true, value_parser = ["write_through"])]
+    hicache_write_policy: Option<String>,
+    #[arg(long, hide = true, value_parser = ["wait_complete"])]
+    hicache_storage_prefetch_policy: Option<String>,
+    #[arg(long, hide = true)]
+    hicache_io_backend: Option<String>,
+    #[arg(long, hide = true)]
+    hicache_mem_layout: Option<String>,
+}
+
+/// What is said first, whoever reads it.
+pub(in crate::commands) const WARNING: &str =
+    "this is a SIMULATOR of a SGLang endpoint: no model runs, answers are made up, and times are those of a cost model";
+/// Threads for requests, storage and the engine.
+const THREADS_MAX: usize = 4;
+/// The largest object that a page is stored as.
+const OBJECT_BYTES_MAX: u64 = 64 << 20;
+
+fn number(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|value: &f64| value.is_finite()).ok_or_else(|| format!("'{text}' is not a number"))
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    number(text).and_then(|value| if value > 0.0 { Ok(value) } else { Err("give a number above 0".to_owned()) })
+}
+
+fn not_negative(text: &str) -> Result<f64, String> {
+    number(text).and_then(|value| if value >= 0.0 { Ok(value) } else { Err("give 0 or more".to_owned()) })
+}
+
+impl Shape {
+    /// As the engine takes it.
+    ///
+    /// # Errors
+    /// The sizes do not fit together.
+    pub(in crate::commands) fn config(&self, hicache: bool) -> Result<Config, Failure> {
+        let (page, device) = (u64::from(self.page_size), u64::from(self.max_total_tokens));
+        let bytes = u64::from(self.bytes_per_token);
+        if device < 2 * page {
+            return Err(Failure::usage(format!("--max-total-tokens {device} is less than two pages of {page} tokens"))
+                .next("raise it, or lower --page-size"));
+        }
+        let host = match (self.hicache_size_tokens, self.hicache_size) {
+            (Some(tokens), _) => tokens,
+            (None, Some(gb)) => (gb * 1e9 / bytes as f64) as u64,
+            (None, None) => (device as f64 * self.hicache_ratio) as u64,
+        };
+        // As SGLang does, with a page that pads.
+        let host = if hicache { host / page * page + page } else { 0 };
+        let config = Config {
+            model: self.served_model_name.clone(),
+            page_size: page,
+            device_tokens: device / page * page,
+            host_tokens: host,
+            storage: false,
+            prefetch_threshold: u64::from(self.prefetch_threshold),
+            bytes_per_token: bytes,
+            context_length: u64::from(self.context_length),
+            running_max: self.max_running_requests as usize,
+            queue_max: self.max_queued_requests as usize,
+            prefill_batch_tokens: u64::from(self.chunked_prefill_size),
+            output_tokens: self.output_tokens,
+            incremental: self.incremental_streaming_output,
+            cost: Cost {
+                prefill_tokens_per_s: self.prefill_tokens_per_s,
+                step: time(self.decode_step_ms / 1e3),
+                step_per_request: time(self.decode_step_us_per_request / 1e6),
+                load_back_tokens_per_s: self.load_back_tokens_per_s,
+                storage_tokens_per_s: self.storage_tokens_per_s,
+            },
+        };
+        if config.object_bytes() > OBJECT_BYTES_MAX {
+            let found = format!("a page is stored as two objects of {}", ByteSize(config.object_bytes()));
+            return Err(Failure::usage(format!("pages are larger than two objects of {}", ByteSize(OBJECT_BYTES_MAX)))
+                .found(found)
+                .next("lower --page-size or --bytes-per-token"));
+        }
+        Ok(config)
+    }
+}
+
+/// The longest step, so that nothing overflows.
+fn time(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds.min(86_400.0))
+}
+
+impl Args {
+    /// Run it until a signal ends it.
+    ///
+    /// # Errors
+    /// What the user has to know.
+    pub fn run(self) -> Outcome {
+        let has_storage = self.hicache_storage_backend.is_some() || self.link.master.master.is_some();
+        let config = self.shape.config(self.enable_hierarchical_cache || has_storage)?;
+        output::say(format!("mcctl serve sim: {WARNING}"));
+        runtime::block_on(processors().clamp(2, THREADS_MAX), async {
+            let mut signals = Signals::take()?;
+            let node = match has_storage {
+                true => match connect(&self.link, &mut signals).await? {
+                    Some(node) => Some(node),
+                    None => return Ok(Exit::Done),
+                },
+                false => None,
+            };
+            let served = self.serve(&config, node.as_ref(), &mut signals).await;
+            if let Some(node) = node {
+                runtime::stop_in_time("the client", node.stop()).await;
+            }
+            served
+        })
+    }
+
+    async fn serve(&self, config: &Config, node: Option<&Node<RealEnv>>, signals: &mut Signals) -> Outcome {
+        let listen = Listen {
+            what: "the simulator",
+            at: HostPort::new(self.host.clone(), self.port),
+            origin: format!("--port {}", self.port),
+            host_origin: format!("--host {}", self.host),
+        };
+        let running = start(config, node, &listen).await?;
+        output::line(format!(
+            "ready: a simulated SGLang endpoint at http://{}; {}",
+            running.at(),
+            tiers(config, node.is_some())
+        ))?;
+        let signal = signals.next().await;
+        output::say(format!("{signal}: stopping"));
+        runtime::stop_in_time("the simulator", running.stop()).await;
+        Ok(Exit::Done)
+    }
+}
+
+/// Start a simulator that listens as `listen` says, with the store of `node` behind it.
+///
+/// # Errors
+/// The port cannot be taken.
+pub(in crate::commands) async fn start(
+    config: &Config,
+    node: Option<&Node<RealEnv>>,
+    listen: &Listen,
+) -> Result<sim::Running, Failure> {
+    let env = RealEnv::new();
+    let storage = node.map(|node| Storage::new(env.clone(), node.client().clone(), config));
+    sim::start(env, &listen.at, config.clone(), storage).await.map_err(|error| listen.failure(&error.source))
+}
+
+/// The sizes of the tiers, in words.
+fn tiers(config: &Config, storage: bool) -> String {
+    let mut text = format!("L1 {} tokens", config.device_tokens);
+    if config.host_tokens > 0 {
+        text.push_str(&format!(", L2 {} tokens", config.host_tokens));
+    }
+    if storage {
+        text.push_str(&format!(", L3 the store, {} a page", ByteSize(2 * config.object_bytes())));
+    }
+    text
+}
+
+/// A client of the store that `link` names; `None` when a signal came first.
+async fn connect(link: &LinkArgs, signals: &mut Signals) -> Result<Option<Node<RealEnv>>, Failure> {
+    let master = link.master.resolve()?;
+    let LinkPlan { node: plan, config, warnings } = link.plan(&master).await?;
+    for warning in warnings {
+        output::say(format!("warning: {warning}"));
+    }
+    let started = tokio::select! {
+        started = Node::start(config, RealEnv::new()) => started,
+        signal = signals.next() => {
+            output::say(format!("{signal}: stopped before it was ready"));
+            return Ok(None);
+        }
+    };
+    started.map(Some).map_err(|error| node::failure(&plan, error))
+}

@@ -1,0 +1,315 @@
+//! Answers, in the shapes of SGLang's routes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::engine::base::Mono;
+use crate::engine::sim::VERSION;
+use crate::engine::sim::ask::Route;
+use crate::engine::sim::counters::ByTier;
+use crate::engine::sim::scheduler::{Admission, End};
+use crate::engine::sim::token;
+
+/// The wall clock at one instant of the other: instants become Unix seconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    /// Unix seconds.
+    pub unix: f64,
+    /// The same instant.
+    pub mono: Mono,
+}
+
+impl Clock {
+    fn at(&self, at: Mono) -> f64 {
+        self.unix + (at.0 as f64 - self.mono.0 as f64) / 1e9
+    }
+}
+
+/// What all answers to one request have in common.
+#[derive(Debug)]
+pub struct Frames {
+    /// Which route's.
+    pub route: Route,
+    /// Its id.
+    pub id: String,
+    /// The model's name.
+    pub model: Arc<str>,
+    /// Are frames deltas?
+    pub incremental: bool,
+    /// Is the usage to be told at the end of a stream?
+    pub usage: bool,
+    /// Are the tiers to be told?
+    pub details: bool,
+    /// Is there storage?
+    pub storage: bool,
+    /// The wall clock.
+    pub clock: Clock,
+    /// Tokens of the prompt.
+    pub prompt: u64,
+    /// When it came.
+    pub arrived: Mono,
+    admission: Option<Admission>,
+    sent: usize,
+    text: String,
+}
+
+/// What storage is called, as SGLang's Mooncake backend is.
+pub const BACKEND: &str = "MooncakeStore";
+
+impl Frames {
+    /// No token is there yet.
+    pub fn new(route: Route, id: String, model: Arc<str>, clock: Clock) -> Frames {
+        Frames {
+            route,
+            id,
+            model,
+            incremental: false,
+            usage: false,
+            details: false,
+            storage: false,
+            clock,
+            prompt: 0,
+            arrived: Mono::ZERO,
+            admission: None,
+            sent: 0,
+            text: String::new(),
+        }
+    }
+
+    /// The first token is there, of this answer: its frames.
+    pub fn first(&mut self, admission: Admission, at: Mono) -> Bytes {
+        self.admission = Some(admission);
+        let mut out = Vec::new();
+        if self.route == Route::Chat {
+            let role = json!({"role": "assistant", "content": "", "reasoning_content": null});
+            frame(&mut out, &self.chunk("delta", &role, None));
+        }
+        self.token(&mut out, at);
+        out.into()
+    }
+
+    /// Another token is there: its frame.
+    pub fn next(&mut self, at: Mono) -> Bytes {
+        let mut out = Vec::new();
+        self.token(&mut out, at);
+        out.into()
+    }
+
+    fn token(&mut self, out: &mut Vec<u8>, at: Mono) {
+        let Some(admission) = &self.admission else { return };
+        let Some(id) = admission.answer.get(self.sent) else { return };
+        self.sent += 1;
+        let word = token::text(*id);
+        match self.route {
+            Route::Generate => {
+                self.text.push_str(&word);
+                let is_last = self.sent == admission.answer.len();
+                // The last one comes with the end.
+                if !is_last {
+                    let value = self.generated(if self.incremental { &word } else { &self.text }, at, None);
+                    frame(out, &value);
+                }
+            }
+            Route::Chat => frame(out, &self.chunk("delta", &json!({"content": word, "reasoning_content": null}), None)),
+            Route::Completions => frame(out, &self.chunk("text", &json!(word), None)),
+        }
+    }
+
+    /// It is over: the last frames of a stream.
+    pub fn end(&mut self, end: End, at: Mono) -> Bytes {
+        let mut out = Vec::new();
+        let reason = reason(end);
+        match self.route {
+            Route::Generate => {
+                let value = match (&self.admission, self.incremental) {
+                    (Some(admission), true) if end == End::Length => {
+                        let word = token::text(admission.answer[self.sent - 1]);
+                        self.generated(&word, at, Some(end))
+                    }
+                    (_, true) => self.generated("", at, Some(end)),
+                    (_, false) => self.generated(&self.text, at, Some(end)),
+                };
+                frame(&mut out, &value);
+            }
+            Route::Chat => frame(&mut out, &self.chunk("delta", &json!({"reasoning_content": null}), Some(reason))),
+            Route::Completions => frame(&mut out, &self.chunk("text", &json!(""), Some(reason))),
+        }
+        if self.route != Route::Generate {
+            let object = |more: Value| -> Value {
+                let mut value = self.head(true);
+                value["choices"] = json!([]);
+                for (key, what) in more.as_object().into_iter().flatten() {
+                    value[key.as_str()] = what.clone();
+                }
+                value
+            };
+            if self.details {
+                frame(&mut out, &object(json!({"usage": null, "sglext": {"cached_tokens_details": self.tiers()}})));
+            }
+            if self.usage {
+                frame(&mut out, &object(json!({"usage": self.usage()})));
+            }
+        }
+        out.extend_from_slice(b"data: [DONE]\n\n");
+        out.into()
+    }
+
+    /// The whole answer, not streamed.
+    pub fn whole(&mut self, end: End, at: Mono) -> Value {
+        let text: String = self.answered().iter().map(|id| token::text(*id)).collect();
+        let choice = match self.route {
+            Route::Generate => {
+                self.text = text;
+                return self.generated(&self.text, at, Some(end));
+            }
+            Route::Chat => {
+                json!({"index": 0, "message": {"role": "assistant", "content": text, "reasoning_content": null,
+                "tool_calls": null}, "logprobs": null, "finish_reason": reason(end), "matched_stop": null})
+            }
+            Route::Completions => {
+                json!({"index": 0, "text": text, "logprobs": null, "finish_reason": reason(end), "matched_stop": null})
+            }
+        };
+        let mut value = self.head(false);
+        value["choices"] = json!([choice]);
+        value["usage"] = self.usage();
+        value["metadata"] = json!({"weight_version": "default"});
+        if self.details {
+            value["sglext"] = json!({"cached_tokens_details": self.tiers()});
+        }
+        value
+    }
+
+    /// Count a token that is told with the others at the end.
+    pub fn count(&mut self, admission: Option<Admission>) {
+        if admission.is_some() {
+            self.admission = admission;
+        }
+        self.sent += 1;
+    }
+
+    fn answered(&self) -> &[u32] {
+        self.admission.as_ref().map_or(&[], |admission| &admission.answer[..self.sent.min(admission.answer.len())])
+    }
+
+    fn by_tier(&self) -> ByTier {
+        self.admission.as_ref().map_or_else(ByTier::default, |admission| admission.tokens)
+    }
+
+    fn cached(&self) -> u64 {
+        let ByTier { device, host, storage, .. } = self.by_tier();
+        device + host + storage
+    }
+
+    fn tiers(&self) -> Value {
+        let ByTier { device, host, storage, .. } = self.by_tier();
+        match (self.cached(), self.storage) {
+            (0, _) => Value::Null,
+            (_, false) => json!({"device": device, "host": host}),
+            (_, true) => json!({"device": device, "host": host, "storage": storage, "storage_backend": BACKEND}),
+        }
+    }
+
+    /// An object of `/generate`.
+    fn generated(&self, text: &str, at: Mono, end: Option<End>) -> Value {
+        let seconds = |admission: &Admission| admission.started.since(admission.arrived).as_secs_f64();
+        let all = self.answered();
+        let ids = if self.incremental && self.sent > 0 { &all[all.len() - 1..] } else { all };
+        let finish = end.map(|end| match end {
+            End::Length => json!({"type": "length", "length": self.sent}),
+            End::Abort => json!({"type": "abort", "message": "Abort in waiting queue or in batch", "status_code": null, "err_type": null}),
+        });
+        let mut meta = json!({
+            "id": self.id,
+            "finish_reason": finish,
+            "prompt_tokens": self.prompt,
+            "weight_version": "default",
+            "num_retractions": 0,
+            "storage_prefetch_wait": self.admission.as_ref().map_or(0.0, |a| a.storage_wait.as_secs_f64()),
+            "storage_staging_wait": 0.0,
+            "reasoning_tokens": 0,
+            "completion_tokens": self.sent,
+            "cached_tokens": self.cached(),
+            "cached_tokens_details": self.tiers(),
+            "dp_rank": null,
+            "simulator": true,
+        });
+        if let Some(admission) = &self.admission {
+            meta["forward_entry_time"] = json!(self.clock.at(admission.started));
+            meta["prefill_finished_time"] = json!(self.clock.at(admission.computed));
+            meta["queue_time"] = json!(seconds(admission));
+            if self.sent == 1 || end.is_some() {
+                meta["response_sent_to_client_ts"] = json!(self.clock.at(admission.computed));
+            }
+            if end.is_some() {
+                let spent = at.since(admission.computed).as_secs_f64();
+                meta["first_token_latency"] = json!(admission.computed.since(admission.arrived).as_secs_f64());
+                if spent > 0.0 {
+                    meta["decode_throughput"] = json!((self.sent.max(1) - 1) as f64 / spent);
+                }
+                meta["weight_versions"] = json!([{"version": "default", "start": 0, "end": self.sent}]);
+            }
+        }
+        if end.is_some() {
+            meta["e2e_latency"] = json!(at.since(self.arrived).as_secs_f64());
+            meta["request_received_ts"] = json!(self.clock.at(self.arrived));
+            meta["api_server_dispatch_finish_ts"] = json!(self.clock.at(self.arrived));
+            meta["request_finished_ts"] = json!(self.clock.at(at));
+        }
+        json!({"text": text, "output_ids": ids, "meta_info": meta})
+    }
+
+    /// What every object of OpenAI's routes begins with.
+    fn head(&self, streamed: bool) -> Value {
+        let object = match (self.route, streamed) {
+            (Route::Chat, true) => "chat.completion.chunk",
+            (Route::Chat, false) => "chat.completion",
+            _ => "text_completion",
+        };
+        let created = self.clock.at(self.arrived) as u64;
+        json!({"id": self.id, "object": object, "created": created, "model": &*self.model, "system_fingerprint": VERSION})
+    }
+
+    fn chunk(&self, key: &str, what: &Value, reason: Option<&str>) -> Value {
+        let mut value = self.head(true);
+        value["choices"] =
+            json!([{"index": 0, key: what, "logprobs": null, "finish_reason": reason, "matched_stop": null}]);
+        if self.route == Route::Completions {
+            value["usage"] = Value::Null;
+        }
+        value
+    }
+
+    fn usage(&self) -> Value {
+        json!({
+            "prompt_tokens": self.prompt,
+            "total_tokens": self.prompt + self.sent as u64,
+            "completion_tokens": self.sent,
+            "prompt_tokens_details": {"cached_tokens": self.cached()},
+            "reasoning_tokens": 0,
+        })
+    }
+}
+
+fn reason(end: End) -> &'static str {
+    match end {
+        End::Length => "length",
+        End::Abort => "abort",
+    }
+}
+
+fn frame(out: &mut Vec<u8>, value: &Value) {
+    out.extend_from_slice(b"data: ");
+    out.extend_from_slice(value.to_string().as_bytes());
+    out.extend_from_slice(b"\n\n");
+}
+
+/// What is wrong with a request, in the shape of its route.
+pub fn error(route: Route, status: u16, says: &str) -> Value {
+    match route {
+        Route::Generate => json!({"error": {"message": says, "type": "invalid_request_error", "code": status}}),
+        _ => json!({"object": "error", "message": says, "type": "BadRequestError", "param": null, "code": status}),
+    }
+}

@@ -1,0 +1,78 @@
+//! Pages: what a page of tokens is called, and what it is called in the store.
+
+use md5::{Digest, Md5};
+
+use crate::engine::base::ObjectKey;
+
+/// What every key begins with.
+const PREFIX: &str = "mcctl-sim-";
+/// Every key of ours and no other.
+pub const EVERY_KEY: &str = "^mcctl-sim-[0-9a-f]{16}-[kv]$";
+
+/// SplitMix64's last step: every bit of the result hangs on every bit of `n`.
+pub fn mixed(n: u64) -> u64 {
+    let mut z = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Names pages one after the other, each by all tokens up to its end. The same on every machine and in every release: it is what two
+/// simulators share a store by.
+#[derive(Clone, Debug)]
+pub struct Namer {
+    before: [u8; 16],
+}
+
+impl Namer {
+    /// For pages of `page` tokens of `bytes` each, of the model `model`: others have other names.
+    pub fn new(model: &str, page: u64, bytes: u64) -> Namer {
+        let mut hash = Md5::new();
+        hash.update(page.to_le_bytes());
+        hash.update(bytes.to_le_bytes());
+        hash.update(model.as_bytes());
+        Namer { before: hash.finalize().into() }
+    }
+
+    /// The name of the page that follows those before.
+    pub fn next(&mut self, tokens: &[u32]) -> u64 {
+        let mut hash = Md5::new();
+        hash.update(self.before);
+        for token in tokens {
+            hash.update(token.to_le_bytes());
+        }
+        self.before = hash.finalize().into();
+        let [a, b, c, d, e, f, g, h, ..] = self.before;
+        u64::from_le_bytes([a, b, c, d, e, f, g, h])
+    }
+}
+
+/// The two objects of a page, as SGLang stores keys and values of attention.
+pub fn keys(page: u64) -> [ObjectKey; 2] {
+    ["k", "v"].map(|half| ObjectKey::from(format!("{PREFIX}{page:016x}-{half}").as_str()))
+}
+
+/// What the bytes of an object are made from.
+pub fn seed(page: u64, half: usize) -> u64 {
+    mixed(page ^ half as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_named_by_everything_before_it_and_never_otherwise() {
+        let names = |model: &str, pages: &[[u32; 2]]| -> Vec<u64> {
+            let mut namer = Namer::new(model, 2, 64);
+            pages.iter().map(|page| namer.next(page)).collect()
+        };
+        let one = names("a", &[[1, 2], [3, 4]]);
+        assert_eq!(one, [11_993_274_542_381_226_276, 15_493_047_868_142_230_745]);
+        assert_eq!(names("a", &[[1, 2], [3, 5]])[0], one[0]);
+        assert_ne!(names("a", &[[2, 1], [3, 4]])[1], one[1]);
+        assert_ne!(names("b", &[[1, 2]])[0], one[0]);
+        assert_eq!(keys(0x1f)[1].as_bytes(), b"mcctl-sim-000000000000001f-v");
+        assert_ne!(seed(1, 0), seed(1, 1));
+    }
+}

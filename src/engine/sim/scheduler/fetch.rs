@@ -1,0 +1,124 @@
+//! From storage to the host, before a request starts.
+//!
+//! SGLang's order: look up what is missing, ask storage when that is enough to be worth it, take room on the host for what it has, read.
+//! The tree goes on meanwhile, so what it lacks is looked up again when the pages are there.
+
+use std::time::Duration;
+
+use crate::engine::base::Mono;
+use crate::engine::sim::counters::gb_per_s;
+use crate::engine::sim::scheduler::request::Fetch;
+use crate::engine::sim::scheduler::{Effect, Scheduler};
+
+impl Scheduler {
+    /// Ask storage for what the request lacks.
+    pub(super) fn look(&mut self, id: u64) {
+        if !self.config.storage {
+            return;
+        }
+        let request = self.requests.get_mut(&id).expect("it has just come");
+        let found = self.tree.find(request.asked());
+        let from = (found.device + found.host) as usize;
+        let missing = &request.asked()[from..];
+        if !self.tree.anchors_fetch(found.node) || (missing.len() as u64) < least(&self.config) {
+            return;
+        }
+        self.effects.push(Effect::Look { id, pages: missing.to_vec() });
+        request.fetch = Fetch::Looking { from: from as u64 };
+    }
+
+    /// Storage has the first `hit` of the pages that it was asked for.
+    pub fn looked(&mut self, now: Mono, id: u64, hit: usize) {
+        self.advance(now);
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        let Fetch::Looking { from: looked_from } = request.fetch else { return };
+        request.fetched_at = now;
+        request.fetch = Fetch::None;
+        if request.aborted {
+            self.requests.remove(&id);
+            return;
+        }
+        let (page, least) = (self.config.page_size, least(&self.config));
+        let found = self.tree.find(request.asked());
+        let from = found.device + found.host;
+        let end = looked_from + (hit as u64).min(request.asked as u64 - looked_from);
+        self.counters.storage_hit += (end - looked_from) * page;
+        // Others bring and evict meanwhile.
+        let hit = end.saturating_sub(from);
+        if from < looked_from || !self.tree.anchors_fetch(found.node) {
+            self.counters.unfulfilled.anchor_lost += (end - looked_from) * page;
+        } else if hit < least {
+            self.counters.unfulfilled.below_threshold += hit * page;
+        } else {
+            self.tree.lock_host(found.node, true);
+            if self.tree.host_free < hit {
+                self.tree.evict_host(hit);
+            }
+            self.tree.lock_host(found.node, false);
+            let room = hit.min(self.tree.host_free);
+            let room = if room == hit || room >= least { room } else { 0 };
+            self.counters.unfulfilled.host_capacity += (hit - room) * page;
+            if room > 0 {
+                self.tree.host_free -= room;
+                request.fetch = Fetch::Reading { from, room };
+                let pages = request.asked()[from as usize..(from + room) as usize].to_vec();
+                self.effects.push(Effect::Read { id, pages });
+            }
+        }
+        self.start_step(now);
+    }
+
+    /// The first `came` of the pages were read, in the time `took`.
+    pub fn read(&mut self, now: Mono, id: u64, came: usize, took: Duration) {
+        self.advance(now);
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        let Fetch::Reading { from, room } = request.fetch else { return };
+        let page = self.config.page_size;
+        let came = (came as u64).min(room);
+        request.fetched_at = now;
+        request.fetch = Fetch::None;
+        self.tree.host_free += room - came;
+        self.counters.unfulfilled.storage_transfer += (room - came) * page;
+        let found = self.tree.find(request.asked());
+        let have = found.device + found.host;
+        if request.aborted {
+            self.tree.host_free += came;
+            self.requests.remove(&id);
+        } else if have >= from + came {
+            self.tree.host_free += came;
+            self.counters.unfulfilled.device_overlap += came * page;
+        } else if have < from || !self.tree.anchors_fetch(found.node) {
+            self.tree.host_free += came;
+            self.counters.unfulfilled.anchor_lost += came * page;
+        } else {
+            self.tree.host_free += have - from;
+            self.counters.unfulfilled.device_overlap += (have - from) * page;
+            let pages = request.asked()[have as usize..(from + came) as usize].to_vec();
+            self.tree.insert_fetched(found.node, &pages);
+            let pages = pages.len() as u64;
+            request.fetch = Fetch::Done { from: have, pages };
+            self.counters.prefetched += pages * page;
+            self.counters.prefetch_pages.record(pages as f64);
+            let bytes = pages * page * self.config.bytes_per_token;
+            self.counters.prefetch_bandwidth.record(gb_per_s(bytes, took));
+        }
+        self.start_step(now);
+    }
+
+    /// Storage took `pages` in the time `took`, and `dropped` others were not given to it, or not taken.
+    pub fn written(&mut self, pages: u64, dropped: u64, took: Duration) {
+        let page = self.config.page_size;
+        self.counters.storage_backup += pages * page;
+        self.counters.storage_backup_dropped += dropped * page;
+        if pages > 0 {
+            self.counters.backup_pages.record(pages as f64);
+            let bytes = pages * page * self.config.bytes_per_token;
+            self.counters.backup_bandwidth.record(gb_per_s(bytes, took));
+        }
+    }
+}
+
+/// Pages that a fetch must bring.
+fn least(config: &crate::engine::sim::Config) -> u64 {
+    config.prefetch_threshold.max(config.page_size).div_ceil(config.page_size)
+}

@@ -1,0 +1,438 @@
+//! The shell: HTTP routes around the [`Scheduler`], a task that lets its time go on, and tasks that carry out what it asks of storage.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use serde_json::{Value, json};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+
+use crate::engine::base::HostPort;
+use crate::engine::env::Env;
+use crate::engine::http::{self, BindError, Body, Handler, Limits, Method, Request, Response, StatusCode, answer};
+use crate::engine::sim::answer::{self, Clock, Frames};
+use crate::engine::sim::ask::{self, Route, Wanted};
+use crate::engine::sim::config::{Config, Refused};
+use crate::engine::sim::scheduler::{Admission, Effect, End, Scheduler};
+use crate::engine::sim::storage::Storage;
+use crate::engine::sim::{HEADER, exposition, info};
+
+/// A request of a million ids is some 8 MB of JSON.
+const LIMITS: Limits = Limits {
+    connections_max: 16_384,
+    header_bytes_max: 64 << 10,
+    body_bytes_max: 32 << 20,
+    bodies_bytes_max: 256 << 20,
+    header: Duration::from_secs(300),
+    body: Duration::from_secs(60),
+    // An answer that is not streamed begins when it is whole.
+    answer: Duration::from_secs(6 * 3600),
+    stall: Duration::from_secs(60),
+    drain: Duration::from_secs(1),
+};
+/// Pages that wait to be written to storage; further ones are not.
+const WRITE_PAGES_MAX: u64 = 1 << 16;
+/// How often a flush looks whether the engine is idle.
+const FLUSH_POLL: Duration = Duration::from_millis(20);
+/// The longest that a flush waits.
+const FLUSH_MAX: Duration = Duration::from_secs(600);
+
+/// A simulator that runs. Dropping it stops it.
+pub struct Running {
+    http: http::Running,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Where it listens.
+    pub fn at(&self) -> &HostPort {
+        self.http.at()
+    }
+
+    /// Stop: streams under way are cut off soon.
+    pub async fn stop(self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+        self.http.stop().await;
+    }
+}
+
+/// A simulated endpoint.
+pub struct Simulator<E: Env> {
+    inner: Arc<Inner<E>>,
+}
+
+struct Inner<E: Env> {
+    env: E,
+    config: Config,
+    model: Arc<str>,
+    clock: Clock,
+    storage: Option<Storage<E>>,
+    state: Mutex<State>,
+    /// Something happens sooner than was thought.
+    sooner: Notify,
+    writes: mpsc::UnboundedSender<Vec<u64>>,
+    /// Pages in `writes`.
+    writing: AtomicU64,
+}
+
+struct State {
+    scheduler: Scheduler,
+    listeners: HashMap<u64, mpsc::UnboundedSender<Event>>,
+    names: HashMap<u64, String>,
+}
+
+/// What the listener of a request hears.
+enum Event {
+    First(crate::engine::base::Mono, Admission),
+    Token(crate::engine::base::Mono),
+    Ended(crate::engine::base::Mono, End),
+}
+
+/// Start a simulator of `config` at `at`, with `storage` if the configuration says that there is some.
+///
+/// # Errors
+/// The port cannot be taken.
+pub async fn start<E: Env>(
+    env: E,
+    at: &HostPort,
+    config: Config,
+    storage: Option<Storage<E>>,
+) -> Result<Running, BindError> {
+    let config = Config { storage: storage.is_some(), ..config };
+    let (writes, written) = mpsc::unbounded_channel();
+    let clock = Clock { unix: env.unix().0 as f64 / 1e3, mono: env.now() };
+    let inner = Arc::new(Inner {
+        model: config.model.as_str().into(),
+        clock,
+        storage,
+        state: Mutex::new(State {
+            scheduler: Scheduler::new(config.clone()),
+            listeners: HashMap::new(),
+            names: HashMap::new(),
+        }),
+        sooner: Notify::new(),
+        writes,
+        writing: AtomicU64::new(0),
+        config,
+        env: env.clone(),
+    });
+    let http = http::start(env, at, LIMITS, Arc::new(Simulator { inner: inner.clone() })).await?;
+    let tasks = vec![tokio::spawn(drive(inner.clone())), tokio::spawn(write_back(inner, written))];
+    Ok(Running { http, tasks })
+}
+
+/// Let the scheduler's time go on.
+async fn drive<E: Env>(inner: Arc<Inner<E>>) {
+    loop {
+        let now = inner.env.now();
+        let wake = inner.with(|scheduler| {
+            scheduler.advance(now);
+            scheduler.wake()
+        });
+        match wake {
+            None => inner.sooner.notified().await,
+            Some(at) => tokio::select! {
+                () = inner.sooner.notified() => {}
+                () = inner.env.sleep(at.since(inner.env.now())) => {}
+            },
+        }
+    }
+}
+
+/// Write to storage what the scheduler has copied to the host, one batch after the other.
+async fn write_back<E: Env>(inner: Arc<Inner<E>>, mut writes: mpsc::UnboundedReceiver<Vec<u64>>) {
+    let Some(storage) = &inner.storage else { return };
+    while let Some(pages) = writes.recv().await {
+        let moved = storage.write(&pages).await;
+        let count = pages.len() as u64;
+        inner.writing.fetch_sub(count, Ordering::Relaxed);
+        let taken = moved.pages as u64;
+        inner.with(|scheduler| scheduler.written(taken, count - taken, moved.took));
+    }
+}
+
+impl<E: Env> Inner<E> {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Do `work` with the scheduler, then what it asks for.
+    fn with<T>(self: &Arc<Self>, work: impl FnOnce(&mut Scheduler) -> T) -> T {
+        let mut state = self.state();
+        let done = work(&mut state.scheduler);
+        self.carry_out(&mut state);
+        done
+    }
+
+    fn carry_out(self: &Arc<Self>, state: &mut State) {
+        for effect in state.scheduler.effects() {
+            match effect {
+                Effect::First { id, at, admission } => tell(state, id, Event::First(at, admission)),
+                Effect::Token { id, at } => tell(state, id, Event::Token(at)),
+                Effect::Ended { id, at, end } => {
+                    tell(state, id, Event::Ended(at, end));
+                    state.listeners.remove(&id);
+                    state.names.remove(&id);
+                }
+                Effect::Look { id, pages } => self.storage_task(move |inner, storage| async move {
+                    let hit = storage.look(&pages).await;
+                    let now = inner.env.now();
+                    inner.with(|scheduler| scheduler.looked(now, id, hit));
+                    inner.sooner.notify_one();
+                }),
+                Effect::Read { id, pages } => self.storage_task(move |inner, storage| async move {
+                    let moved = storage.read(&pages).await;
+                    let now = inner.env.now();
+                    inner.with(|scheduler| scheduler.read(now, id, moved.pages, moved.took));
+                    inner.sooner.notify_one();
+                }),
+                Effect::Write { pages } => {
+                    let count = pages.len() as u64;
+                    let is_full = self.writing.load(Ordering::Relaxed) + count > WRITE_PAGES_MAX;
+                    if is_full || self.writes.send(pages).is_err() {
+                        state.scheduler.written(0, count, Duration::ZERO);
+                    } else {
+                        self.writing.fetch_add(count, Ordering::Relaxed);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Run `work` with storage, in a task of its own. There are as many as there are requests that wait.
+    fn storage_task<F: Future<Output = ()> + Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(Arc<Inner<E>>, Storage<E>) -> F,
+    ) {
+        // Without storage the scheduler asks nothing of it.
+        if let Some(storage) = self.storage.clone() {
+            tokio::spawn(work(self.clone(), storage));
+        }
+    }
+}
+
+fn tell(state: &State, id: u64, event: Event) {
+    if let Some(listener) = state.listeners.get(&id) {
+        // Who does not listen any more has said so, or is about to.
+        let _ = listener.send(event);
+    }
+}
+
+/// A request that somebody waits for; when nobody does any more, it gives its place up.
+struct Ticket<E: Env> {
+    inner: Arc<Inner<E>>,
+    id: u64,
+    heard: mpsc::UnboundedReceiver<Event>,
+}
+
+impl<E: Env> Drop for Ticket<E> {
+    fn drop(&mut self) {
+        let now = self.inner.env.now();
+        let mut state = self.inner.state();
+        if state.listeners.remove(&self.id).is_some() {
+            state.scheduler.abort(now, self.id);
+            self.inner.carry_out(&mut state);
+            drop(state);
+            self.inner.sooner.notify_one();
+        }
+    }
+}
+
+impl<E: Env> Handler for Simulator<E> {
+    async fn handle(&self, request: Request) -> Response {
+        let mut response = self.route(request).await;
+        response.headers_mut().insert(HeaderName::from_static(HEADER), HeaderValue::from_static("1"));
+        response
+    }
+}
+
+impl<E: Env> Simulator<E> {
+    async fn route(&self, request: Request) -> Response {
+        let inner = &self.inner;
+        let path = request.path().trim_end_matches('/').to_owned();
+        let (get, post) = (request.method == Method::GET, request.method == Method::POST);
+        match (path.as_str(), get, post) {
+            ("/generate", _, true) => self.ask(Route::Generate, &request).await,
+            ("/v1/completions", _, true) => self.ask(Route::Completions, &request).await,
+            ("/v1/chat/completions", _, true) => self.ask(Route::Chat, &request).await,
+            ("/health" | "/health_generate" | "/ready", true, _) => answer(StatusCode::OK, "", ""),
+            ("/v1/models", true, _) => {
+                json_answer(StatusCode::OK, &info::models(&inner.config, inner.clock.unix as u64))
+            }
+            ("/model_info" | "/get_model_info", true, _) => json_answer(StatusCode::OK, &info::model(&inner.config)),
+            ("/server_info" | "/get_server_info", true, _) => {
+                let now = inner.env.now();
+                let up = now.since(inner.clock.mono).as_secs_f64();
+                let value = inner.with(|scheduler| {
+                    scheduler.advance(now);
+                    info::server(scheduler.config(), &scheduler.gauges(), scheduler.counters(), up)
+                });
+                json_answer(StatusCode::OK, &value)
+            }
+            ("/metrics", true, _) => {
+                let now = inner.env.now();
+                let page = inner.with(|scheduler| {
+                    scheduler.advance(now);
+                    exposition::page(scheduler.config(), scheduler.counters(), &scheduler.gauges())
+                });
+                answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", page)
+            }
+            ("/flush_cache", ..) if get || post => self.flush(request.param("timeout")).await,
+            ("/hicache/storage-backend", true, _) => json_answer(StatusCode::OK, &info::backend(&inner.config)),
+            ("/hicache/storage-backend/clear", _, true) => self.clear().await,
+            ("/abort_request", _, true) => self.abort(&request.body),
+            _ => json_answer(StatusCode::NOT_FOUND, &json!({"detail": "Not Found"})),
+        }
+    }
+
+    async fn ask(&self, route: Route, request: &Request) -> Response {
+        let refuse = |status: StatusCode, says: &str| json_answer(status, &answer::error(route, status.as_u16(), says));
+        let Wanted { ask, id: name, usage, details } = match ask::read(route, &request.body) {
+            Ok(wanted) => wanted,
+            Err(says) => return refuse(StatusCode::BAD_REQUEST, &says),
+        };
+        let inner = &self.inner;
+        let (stream, prompt) = (ask.stream, ask.prompt.len() as u64);
+        let name = name.unwrap_or_else(|| format!("{:016x}{:016x}", inner.env.rng(), inner.env.rng()));
+        let now = inner.env.now();
+        let (tell, heard) = mpsc::unbounded_channel();
+        let arrived = {
+            let mut state = inner.state();
+            let arrived = state.scheduler.arrive(now, ask);
+            if let Ok(id) = arrived {
+                state.listeners.insert(id, tell);
+                state.names.insert(id, name.clone());
+            }
+            inner.carry_out(&mut state);
+            arrived
+        };
+        let id = match arrived {
+            Ok(id) => id,
+            Err(refused @ Refused::QueueFull) => return refuse(StatusCode::SERVICE_UNAVAILABLE, &refused.to_string()),
+            Err(refused) => return refuse(StatusCode::BAD_REQUEST, &refused.to_string()),
+        };
+        inner.sooner.notify_one();
+        let mut frames = Frames::new(route, name, inner.model.clone(), inner.clock);
+        frames.incremental = inner.config.incremental;
+        frames.storage = inner.config.storage;
+        (frames.usage, frames.details, frames.prompt, frames.arrived) = (usage, details, prompt, now);
+        let ticket = Ticket { inner: inner.clone(), id, heard };
+        match stream {
+            true => streamed(frames, ticket),
+            false => whole(frames, ticket).await,
+        }
+    }
+
+    async fn flush(&self, timeout: Option<&str>) -> Response {
+        let inner = &self.inner;
+        let timeout = timeout.map_or(Ok(0.0), str::parse::<f64>).ok().filter(|seconds| *seconds >= 0.0);
+        let Some(timeout) = timeout else {
+            return json_answer(StatusCode::BAD_REQUEST, &json!({"detail": "timeout is a number of seconds"}));
+        };
+        let until = inner.env.now() + Duration::try_from_secs_f64(timeout).unwrap_or(FLUSH_MAX).min(FLUSH_MAX);
+        loop {
+            let now = inner.env.now();
+            if inner.with(|scheduler| scheduler.flush(now)) {
+                return answer(
+                    StatusCode::OK,
+                    TEXT,
+                    "Cache flushed. (A simulator's: device and host; storage is as it was.)\n",
+                );
+            }
+            if now >= until {
+                let says = "Flush cache failed: requests are running or waiting.\n";
+                return answer(StatusCode::BAD_REQUEST, TEXT, says);
+            }
+            inner.env.sleep(FLUSH_POLL).await;
+        }
+    }
+
+    async fn clear(&self) -> Response {
+        let Some(storage) = &self.inner.storage else {
+            return answer(StatusCode::BAD_REQUEST, TEXT, "There is no storage backend.\n");
+        };
+        match storage.clear().await {
+            Ok(gone) => {
+                let says = format!("Hierarchical cache storage backend cleared. ({gone} objects; leased ones stay.)\n");
+                answer(StatusCode::OK, TEXT, says)
+            }
+            Err(error) => answer(StatusCode::BAD_REQUEST, TEXT, format!("Storage could not be cleared: {error}\n")),
+        }
+    }
+
+    fn abort(&self, body: &Bytes) -> Response {
+        let asked: Value = serde_json::from_slice(body).unwrap_or_default();
+        let all = asked.get("abort_all").and_then(Value::as_bool).unwrap_or(false);
+        let begins = asked.get("rid").and_then(Value::as_str).filter(|rid| !rid.is_empty());
+        if !all && begins.is_none() {
+            return json_answer(
+                StatusCode::BAD_REQUEST,
+                &json!({"error": {"message": "rid or abort_all is to be given"}}),
+            );
+        }
+        let now = self.inner.env.now();
+        let mut state = self.inner.state();
+        for id in state.scheduler.ids() {
+            let is_meant = all || state.names.get(&id).zip(begins).is_some_and(|(name, rid)| name.starts_with(rid));
+            if is_meant {
+                state.scheduler.abort(now, id);
+            }
+        }
+        self.inner.carry_out(&mut state);
+        drop(state);
+        self.inner.sooner.notify_one();
+        answer(StatusCode::OK, "", "")
+    }
+}
+
+/// An answer of frames, each sent when its token is there.
+fn streamed<E: Env>(mut frames: Frames, mut ticket: Ticket<E>) -> Response {
+    let mut over = false;
+    let pieces = move |cx: &mut Context<'_>| {
+        while !over {
+            let bytes = match ready!(ticket.heard.poll_recv(cx)) {
+                None => break,
+                Some(Event::First(at, admission)) => frames.first(admission, at),
+                Some(Event::Token(at)) => frames.next(at),
+                Some(Event::Ended(at, end)) => {
+                    over = true;
+                    frames.end(end, at)
+                }
+            };
+            // The last token of `/generate` is told with the end.
+            if !bytes.is_empty() {
+                return Poll::Ready(Some(bytes));
+            }
+        }
+        Poll::Ready(None)
+    };
+    let mut response = Response::new(Body::Streamed(Box::new(pieces)));
+    let kind = HeaderValue::from_static("text/event-stream; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+/// An answer in one piece.
+async fn whole<E: Env>(mut frames: Frames, mut ticket: Ticket<E>) -> Response {
+    while let Some(event) = ticket.heard.recv().await {
+        match event {
+            Event::First(_, admission) => frames.count(Some(admission)),
+            Event::Token(_) => frames.count(None),
+            Event::Ended(at, end) => return json_answer(StatusCode::OK, &frames.whole(end, at)),
+        }
+    }
+    json_answer(StatusCode::SERVICE_UNAVAILABLE, &json!({"error": {"message": "the simulator stops"}}))
+}
+
+const TEXT: &str = "text/plain; charset=utf-8";
+
+fn json_answer(status: StatusCode, value: &Value) -> Response {
+    answer(status, "application/json", value.to_string())
+}
