@@ -58,7 +58,7 @@ pub enum Pace {
     /// All conversations are open from the start. At each instant one request comes, of a conversation that is ready; where none
     /// is, it comes as soon as one is.
     Requests(Instants),
-    /// Every turn comes at its recorded time, or at the end of the turn before it if that is later.
+    /// Every turn comes at its recorded time, or its think time after the end of the turn before it if that is later.
     Recorded,
     /// So many users, each with a turn every `gap` (or at the end of the turn before it, if that is later), out of step with each
     /// other from the start. A user whose conversation is over takes up the next.
@@ -271,10 +271,11 @@ impl Driver {
         let at = conversation as usize;
         let (script, standing) = (&self.scripts[at], &mut self.standing[at]);
         let index = standing.turn as usize;
+        let think = script.think.get(index - 1).copied().unwrap_or_default();
         let due = match self.pace {
             Paced::Users { gap } => (standing.due + gap).max(now),
-            Paced::Recorded => script.at.get(index).copied().unwrap_or(now).max(now),
-            _ => now + script.think.get(index - 1).copied().unwrap_or_default(),
+            Paced::Recorded => script.at.get(index).copied().unwrap_or_default().max(now + think),
+            _ => now + think,
         };
         standing.due = due;
         self.timers.push(Reverse((due, conversation)));
@@ -428,6 +429,13 @@ mod tests {
         let script = |at: [u64; 2]| Script { turns: 2, at: at.map(ms).to_vec(), ..Script::default() };
         let driver = Driver::new(vec![script([5, 100]), script([7, 10])], Pace::Recorded, Rules::default(), Seed(1));
         assert_eq!(lines(&play(driver, |_| ms(20))), [(5, 5, 0, 0), (7, 7, 1, 0), (27, 27, 1, 1), (100, 100, 0, 1)]);
+    }
+
+    #[test]
+    fn a_recorded_turn_without_a_time_comes_its_think_time_after_the_answer_before_it() {
+        let script = Script { turns: 2, think: vec![ms(30)], at: vec![ms(5), ms(0)] };
+        let driver = Driver::new(vec![script], Pace::Recorded, Rules::default(), Seed(1));
+        assert_eq!(lines(&play(driver, |_| ms(20))), [(5, 5, 0, 0), (55, 55, 0, 1)]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::engine::load::answer::Dialect;
 use crate::engine::load::target::Target;
-use crate::engine::load::workload::{Ask, Prompt};
+use crate::engine::load::workload::{Ask, Message, Prompt};
 
 impl Target {
     /// The body of a request for `ask`. The same ask gives the same bytes.
@@ -33,15 +33,27 @@ impl Target {
             }
         }
         members.insert("stream".to_owned(), Value::from(true));
-        for (name, value) in self.extra.iter().chain(&ask.extra) {
+        for (name, value) in &self.extra {
             members.insert(name.clone(), value.clone());
+        }
+        for (name, _) in ask.extra.iter() {
+            members.remove(name);
         }
         let mut text = Vec::new();
         text.extend_from_slice(b"{\"");
         prompt(self.dialect, &ask.prompt, &mut text);
         text.push(b',');
         let rest = serde_json::to_vec(&members).expect("members have text keys");
-        text.extend_from_slice(&rest[1..]);
+        text.extend_from_slice(&rest[1..rest.len() - 1]);
+        for (name, value) in ask.extra.iter() {
+            if text.last() != Some(&b',') {
+                text.push(b',');
+            }
+            serde_json::to_writer(&mut text, name).expect("a vector takes all");
+            text.push(b':');
+            text.extend_from_slice(value.as_bytes());
+        }
+        text.push(b'}');
         text.into()
     }
 }
@@ -57,9 +69,14 @@ fn prompt(dialect: Dialect, prompt: &Prompt, text: &mut Vec<u8>) {
     text.extend_from_slice(name);
     match (dialect, prompt) {
         (Dialect::Chat, Prompt::Messages(messages)) => {
-            let messages: Vec<Value> =
-                messages.iter().map(|m| json!({"role": m.role.word(), "content": m.content})).collect();
-            serde_json::to_writer(text, &messages).expect("a vector takes all");
+            text.push(b'[');
+            for (at, message) in messages.iter().enumerate() {
+                if at > 0 {
+                    text.push(b',');
+                }
+                text.extend_from_slice(message.json().as_bytes());
+            }
+            text.push(b']');
         }
         (Dialect::Chat, Prompt::Text(content)) => {
             serde_json::to_writer(text, &json!([{"role": "user", "content": content}])).expect("a vector takes all");
@@ -79,7 +96,7 @@ fn prompt(dialect: Dialect, prompt: &Prompt, text: &mut Vec<u8>) {
         }
         (_, Prompt::Text(content)) => serde_json::to_writer(text, content).expect("a vector takes all"),
         (_, Prompt::Messages(messages)) => {
-            let content: String = messages.iter().map(|message| message.content.as_str()).collect();
+            let content: String = messages.iter().map(Message::text).collect();
             serde_json::to_writer(text, &content).expect("a vector takes all");
         }
     }
@@ -90,7 +107,7 @@ mod tests {
     use super::*;
     use crate::engine::base::HostPort;
     use crate::engine::load::target::Limits;
-    use crate::engine::load::workload::{Message, Role};
+    use crate::engine::load::workload::{Members, Role};
     use hyper::header::HeaderMap;
 
     fn target(dialect: Dialect) -> Target {
@@ -126,7 +143,7 @@ mod tests {
 
     #[test]
     fn the_routes_of_openai_take_messages_and_a_prompt_and_ask_for_usage() {
-        let messages = vec![Message { role: Role::User, content: "hi".to_owned() }];
+        let messages = vec![Message::new(Role::User, "hi")];
         let chat = body(&target(Dialect::Chat), Prompt::Messages(messages));
         assert_eq!(chat["messages"], json!([{"role": "user", "content": "hi"}]));
         assert_eq!(
@@ -142,5 +159,18 @@ mod tests {
         let mut target = target(Dialect::Chat);
         target.extra.insert("temperature".to_owned(), json!(0.5));
         assert_eq!(body(&target, Prompt::Text("x".to_owned()))["temperature"], 0.5);
+    }
+
+    #[test]
+    fn members_of_one_request_win_and_stand_as_they_do_in_the_file() {
+        let mut chat = target(Dialect::Chat);
+        chat.extra.insert("top_p".to_owned(), json!(0.5));
+        let mut ask = Ask::new(Prompt::Text("x".to_owned()), 7);
+        let member = |name: &str, text: &str| (name.to_owned(), text.to_owned());
+        ask.extra = Members::new([member("top_p", "0.25"), member("tools", r#"[{"z":1, "a":{}}]"#)]);
+        let text = chat.body(&ask);
+        let body: Value = serde_json::from_slice(&text).expect("JSON");
+        assert_eq!((&body["top_p"], &body["tools"]), (&json!(0.25), &json!([{"a": {}, "z": 1}])));
+        assert!(String::from_utf8_lossy(&text).ends_with(r#","top_p":0.25,"tools":[{"z":1, "a":{}}]}"#));
     }
 }

@@ -1,46 +1,26 @@
 //! What conversations say. A workload makes the prompt of a turn from its own words and the answers that came before it.
 
+pub mod dataset;
 pub mod foreseen;
+mod json_text;
+mod message;
 mod part;
+mod played;
+mod speech;
 mod synthetic;
+mod tokenizer;
 
-use serde_json::{Map, Value};
+use std::sync::Arc;
 
 use crate::engine::load::{Answer, Script, Turn};
 
+pub use json_text::Members;
+pub use message::{Message, Role};
 pub use part::Part;
+pub use played::{Conversation, Planned, Played, Says};
+pub use speech::{Form, Passage, Speech};
 pub use synthetic::{Synthetic, Words};
-
-/// Who says a message of a chat.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// The instructions.
-    System,
-    /// The user.
-    User,
-    /// The server.
-    Assistant,
-}
-
-impl Role {
-    /// The word in a request.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Role::System => "system",
-            Role::User => "user",
-            Role::Assistant => "assistant",
-        }
-    }
-}
-
-/// A message of a chat.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// Who says it.
-    pub role: Role,
-    /// What.
-    pub content: String,
-}
+pub use tokenizer::Tokenizer;
 
 /// A prompt in one of the forms that servers take.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +41,9 @@ pub struct Ask {
     /// Tokens of the answer, at most; exactly so many where the server is told to ignore its end-of-sequence token.
     pub max_tokens: u32,
     /// Members of this request alone; they win over the target's.
-    pub extra: Map<String, Value>,
+    pub extra: Members,
+    /// A word by which routers keep what belongs together in one place.
+    pub routing_key: Option<Arc<str>>,
     /// Tokens of the prompt that should be cached by now, where somebody keeps count.
     pub expected: Option<u32>,
 }
@@ -69,7 +51,7 @@ pub struct Ask {
 impl Ask {
     /// `prompt`, to be answered with so many tokens.
     pub fn new(prompt: Prompt, max_tokens: u32) -> Ask {
-        Ask { prompt, max_tokens, extra: Map::new(), expected: None }
+        Ask { prompt, max_tokens, extra: Members::default(), routing_key: None, expected: None }
     }
 }
 

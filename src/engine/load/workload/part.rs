@@ -27,7 +27,15 @@ impl Workload for Part<'_> {
     fn scripts(&self) -> Vec<Script> {
         let all = self.of.scripts();
         let end = all.len().min(self.range.end as usize);
-        all.get(self.range.start as usize..end).unwrap_or_default().to_vec()
+        let mut own = all.get(self.range.start as usize..end).unwrap_or_default().to_vec();
+        // Recorded times count from the start of the part.
+        let begins = |script: &Script| script.at.first().copied();
+        if self.range.start > 0
+            && let Some(first) = own.iter().filter_map(begins).min()
+        {
+            own.iter_mut().flat_map(|script| &mut script.at).for_each(|at| *at = at.saturating_sub(first));
+        }
+        own
     }
 
     fn ask(&mut self, turn: Turn) -> Ask {

@@ -1,9 +1,12 @@
 //! Made-up conversations of given lengths.
 
+use std::sync::Arc;
+
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
-use crate::engine::load::workload::{Ask, Message, Prompt, Role, Workload};
+use crate::engine::load::workload::dataset::Corpus;
+use crate::engine::load::workload::{Ask, Message, Prompt, Role, Speech, Tokenizer, Workload};
 use crate::engine::load::{Answer, Distribution, Script, Seed, Turn};
 
 /// What a synthetic conversation is made of.
@@ -43,6 +46,10 @@ pub struct Synthetic {
     pub words: Words,
     /// All of it comes from this.
     pub seed: Seed,
+    /// With it, texts are of exactly so many tokens.
+    pub tokenizer: Option<Arc<Tokenizer>>,
+    /// Questions are cut from these texts instead of being made up.
+    pub corpus: Option<Arc<Corpus>>,
     open: Vec<Option<Conversation>>,
 }
 
@@ -73,7 +80,37 @@ impl Synthetic {
             system: Distribution::Constant(0.0),
             words: Words::Ids { vocabulary: 32_000 },
             seed,
+            tokenizer: None,
+            corpus: None,
             open: Vec::new(),
+        }
+    }
+
+    /// `role` says something of `length` tokens, or words.
+    fn say(&self, history: &mut Prompt, role: Role, length: u32, rng: &mut ChaCha8Rng) {
+        let vocabulary = match self.words {
+            Words::Ids { vocabulary } => vocabulary.max(2),
+            Words::Text | Words::Chat => 2,
+        };
+        let corpus = self.corpus.as_deref().map(|corpus| corpus.cut(length, rng));
+        let text = |rng: &mut ChaCha8Rng| {
+            let mut text = String::new();
+            match (&corpus, &self.tokenizer) {
+                (Some(ids), Some(tokenizer)) => text = tokenizer.text(ids).unwrap_or_default(),
+                _ => {
+                    let speech = Speech { seed: self.seed, vocabulary, tokenizer: self.tokenizer.clone() };
+                    speech.sentence(length, rng, &mut text);
+                }
+            }
+            text
+        };
+        match history {
+            Prompt::Ids(ids) => match &corpus {
+                Some(cut) => ids.extend_from_slice(cut),
+                None => ids.extend((0..length).map(|_| rng.random_range(1..vocabulary))),
+            },
+            Prompt::Text(said) => said.push_str(&text(rng)),
+            Prompt::Messages(messages) => messages.push(Message::new(role, &text(rng))),
         }
     }
 
@@ -87,38 +124,10 @@ impl Synthetic {
         if self.groups > 0 {
             let mut shared = self.seed.generator("system", u64::from(conversation % self.groups));
             let length = self.system.draw_count(&mut shared, 1);
-            say(&mut history, self.words, Role::System, length, &mut shared);
+            self.say(&mut history, Role::System, length, &mut shared);
         }
         Conversation { rng, history }
     }
-}
-
-/// `role` says something of `length` made-up words.
-fn say(history: &mut Prompt, words: Words, role: Role, length: u32, rng: &mut ChaCha8Rng) {
-    match (history, words) {
-        (Prompt::Ids(ids), Words::Ids { vocabulary }) => {
-            ids.extend((0..length).map(|_| rng.random_range(1..vocabulary.max(2))));
-        }
-        (Prompt::Text(text), _) => text.push_str(&sentence(length, rng)),
-        (Prompt::Messages(messages), _) => messages.push(Message { role, content: sentence(length, rng) }),
-        (Prompt::Ids(_), _) => unreachable!("the history is of the kind that its words make"),
-    }
-}
-
-/// Syllables of made-up words.
-const SYLLABLES: [&str; 16] =
-    ["ba", "den", "fi", "gor", "ha", "jun", "ki", "lem", "mo", "nar", "pe", "ro", "sil", "ta", "ven", "zu"];
-
-/// `length` words, a blank before each.
-fn sentence(length: u32, rng: &mut ChaCha8Rng) -> String {
-    let mut text = String::with_capacity(length as usize * 6);
-    for _ in 0..length {
-        text.push(' ');
-        for _ in 0..rng.random_range(1..=3) {
-            text.push_str(SYLLABLES[rng.random_range(0..SYLLABLES.len())]);
-        }
-    }
-    text
 }
 
 impl Workload for Synthetic {
@@ -140,7 +149,8 @@ impl Workload for Synthetic {
         let mut conversation = self.open[at].take().unwrap_or_else(|| self.begin(turn.conversation));
         let length = if turn.index == 0 { self.first } else { self.next };
         let length = length.draw_count(&mut conversation.rng, 1);
-        say(&mut conversation.history, self.words, Role::User, length, &mut conversation.rng);
+        let Conversation { rng, history } = &mut conversation;
+        self.say(history, Role::User, length, rng);
         let max_tokens = self.output.draw_count(&mut conversation.rng, 1);
         let prompt = conversation.history.clone();
         self.open[at] = Some(conversation);
@@ -153,7 +163,7 @@ impl Workload for Synthetic {
             Prompt::Ids(ids) => ids.extend_from_slice(&answer.output_ids),
             Prompt::Text(text) => text.push_str(&answer.text),
             Prompt::Messages(messages) => {
-                messages.push(Message { role: Role::Assistant, content: answer.text.clone() });
+                messages.push(Message::new(Role::Assistant, &answer.text));
             }
         }
     }
@@ -168,6 +178,7 @@ impl Workload for Synthetic {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::load::workload::tokenizer::tests::small;
 
     fn constant(value: f64) -> Distribution {
         Distribution::Constant(value)
@@ -238,9 +249,21 @@ mod tests {
         made.ask(turn(0, 0));
         made.heard(turn(0, 0), &Answer { text: "well".to_owned(), ..Answer::default() });
         let Prompt::Messages(messages) = made.ask(turn(0, 1)).prompt else { panic!("a chat") };
-        let roles: Vec<Role> = messages.iter().map(|message| message.role).collect();
-        assert_eq!(roles, [Role::System, Role::User, Role::Assistant, Role::User]);
-        assert_eq!(messages[2].content, "well");
-        assert_eq!(messages[3].content.split_whitespace().count(), 3);
+        let roles: Vec<String> = messages.iter().map(Message::role).collect();
+        assert_eq!(roles, ["system", "user", "assistant", "user"]);
+        assert_eq!(messages[2].text(), "well");
+        assert_eq!(messages[3].text().split_whitespace().count(), 3);
+    }
+
+    #[test]
+    fn questions_of_a_corpus_are_cut_to_length_and_a_tokenizer_counts_made_up_ones() {
+        let tokenizer = Arc::new(small());
+        let mut made = two_turns(Words::Ids { vocabulary: 100 }, 1);
+        made.corpus = Some(Arc::new(Corpus::new(vec![vec![90, 91, 92]])));
+        assert_eq!(ids(made.ask(turn(0, 0)))[5..], [90, 91, 92, 90, 91, 92, 90, 91]);
+        let mut made = two_turns(Words::Text, 1);
+        made.tokenizer = Some(Arc::clone(&tokenizer));
+        let Prompt::Text(text) = made.ask(turn(0, 0)).prompt else { panic!("a text") };
+        assert_eq!(tokenizer.count(&text, false), Ok(5 + 8));
     }
 }

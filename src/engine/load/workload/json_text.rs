@@ -1,0 +1,194 @@
+//! JSON as text: what a dataset holds is sent as it stands there, with its order of members (chat templates print tools in it).
+
+use std::sync::Arc;
+
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+/// Members that a request has of its own, as JSON text, in the order of the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Members(Option<Arc<[Member]>>);
+
+/// A name and the text of its value.
+type Member = (Box<str>, Box<str>);
+
+impl Members {
+    /// From names and texts of values. Of two with one name the later one counts. Each text must be JSON.
+    pub fn new(members: impl IntoIterator<Item = (String, String)>) -> Members {
+        let mut kept: Vec<Member> = Vec::new();
+        for (name, value) in members {
+            match kept.iter_mut().find(|(known, _)| **known == *name) {
+                Some(known) => known.1 = value.into_boxed_str(),
+                None => kept.push((name.into_boxed_str(), value.into_boxed_str())),
+            }
+        }
+        if kept.is_empty() { Members(None) } else { Members(Some(kept.into())) }
+    }
+
+    /// Names and texts of values.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().flat_map(|members| members.iter()).map(|(name, value)| (&**name, &**value))
+    }
+
+    /// Is a member of this name among them?
+    pub fn contains(&self, name: &str) -> bool {
+        self.iter().any(|(known, _)| known == name)
+    }
+
+    /// Are there none?
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+/// The members of the JSON object `text`: names, and the texts of their values.
+///
+/// # Errors
+/// It is no JSON object; in the parser's words.
+pub(super) fn members(text: &str) -> Result<Vec<(String, &str)>, String> {
+    check(text)?;
+    let inner = inside(text, b'{', b'}').ok_or("no JSON object")?;
+    let mut found = Vec::new();
+    for part in split(inner) {
+        let end = string_end(part.as_bytes()).ok_or("no JSON object")?;
+        let name: String = serde_json::from_str(&part[..end]).map_err(|error| error.to_string())?;
+        let value = part[end..].trim_start().strip_prefix(':').ok_or("no JSON object")?;
+        found.push((name, value.trim()));
+    }
+    Ok(found)
+}
+
+/// The items of the JSON array `text`.
+///
+/// # Errors
+/// It is no JSON array; in the parser's words.
+pub(super) fn items(text: &str) -> Result<Vec<&str>, String> {
+    check(text)?;
+    Ok(split(inside(text, b'[', b']').ok_or("no JSON array")?))
+}
+
+/// `text` as JSON text of a string.
+pub(super) fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+/// The deepest nesting that is taken: what every reader of JSON takes.
+const DEPTH_MAX: u32 = 120;
+
+/// It is JSON, and not too deep for whoever reads it.
+fn check(text: &str) -> Result<(), String> {
+    serde_json::from_str::<IgnoredAny>(text).map_err(|error| error.to_string())?;
+    let (bytes, mut depth, mut at) = (text.as_bytes(), 0_u32, 0);
+    while at < bytes.len() {
+        match bytes[at] {
+            b'"' => {
+                at += string_end(&bytes[at..]).unwrap_or(bytes.len() - at);
+                continue;
+            }
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > DEPTH_MAX {
+            return Err(format!("more than {DEPTH_MAX} brackets deep"));
+        }
+        at += 1;
+    }
+    Ok(())
+}
+
+fn inside(text: &str, open: u8, close: u8) -> Option<&str> {
+    let text = text.trim();
+    let bytes = text.as_bytes();
+    (bytes.len() >= 2 && bytes[0] == open && bytes[bytes.len() - 1] == close).then(|| &text[1..text.len() - 1])
+}
+
+/// Where the string that `bytes` begin with ends.
+fn string_end(bytes: &[u8]) -> Option<usize> {
+    let mut at = 1;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'\\' => at += 2,
+            b'"' => return Some(at + 1),
+            _ => at += 1,
+        }
+    }
+    None
+}
+
+/// The parts of valid JSON between the commas of its outermost level.
+fn split(inner: &str) -> Vec<&str> {
+    let bytes = inner.as_bytes();
+    let (mut parts, mut begin, mut depth, mut at) = (Vec::new(), 0, 0_u32, 0);
+    while at < bytes.len() {
+        match bytes[at] {
+            b'"' => {
+                at += string_end(&bytes[at..]).unwrap_or(bytes.len() - at);
+                continue;
+            }
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b',' if depth == 0 => {
+                parts.push(inner[begin..at].trim());
+                begin = at + 1;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    if !inner[begin..].trim().is_empty() {
+        parts.push(inner[begin..].trim());
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn members_keep_their_order_and_their_text() {
+        let text = " {\"b\" : [1, {\"x\":\",\\\"}\"}] ,\"a\":\"ü]\", \"c\\u0041\": null } ";
+        let found = members(text).expect("an object");
+        let expected = [("b", "[1, {\"x\":\",\\\"}\"}]"), ("a", "\"ü]\""), ("cA", "null")];
+        assert_eq!(found.iter().map(|(name, value)| (name.as_str(), *value)).collect::<Vec<_>>(), expected);
+        assert_eq!(items("[ 1 , [2,3], \"a,b\" ]").expect("an array"), ["1", "[2,3]", "\"a,b\""]);
+        assert_eq!((members("{}"), items("[ ]")), (Ok(Vec::new()), Ok(Vec::new())));
+        let deep = format!("{{\"a\":{}{}}}", "[".repeat(500), "]".repeat(500));
+        for bad in ["", "[]", "{", "{\"a\":1}}", "7", &deep] {
+            assert!(members(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn of_two_members_with_one_name_the_later_one_counts() {
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let made = Members::new([pair("a", "1"), pair("b", "2"), pair("a", "3")]);
+        assert_eq!(made.iter().collect::<Vec<_>>(), [("a", "3"), ("b", "2")]);
+        assert!(made.contains("b") && !made.contains("c") && Members::new([]).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_an_object_holds_its_parts_are_what_the_parser_sees(
+            names in proptest::collection::btree_set(".{0,6}", 0..6),
+            texts in proptest::collection::vec(".{0,20}", 6),
+        ) {
+            let object: serde_json::Map<String, Value> = names.into_iter().zip(&texts)
+                .map(|(name, text)| (name, serde_json::json!({ "t": [text, {text: 1}] })))
+                .collect();
+            let text = Value::from(object.clone()).to_string();
+            let found = members(&text).expect("an object");
+            prop_assert_eq!(found.len(), object.len());
+            for (name, value) in found {
+                prop_assert_eq!(&serde_json::from_str::<Value>(value).expect("JSON"), &object[&name]);
+            }
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in ".{0,60}") {
+            let _ = (members(&text), items(&text));
+        }
+    }
+}
