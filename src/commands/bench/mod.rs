@@ -1,5 +1,6 @@
 //! `mcctl bench`: measurements.
 
+pub mod dataset;
 pub mod multi_turn;
 pub mod sheet;
 pub mod transfer;
@@ -13,6 +14,8 @@ use crate::commands::error::Outcome;
 pub enum Command {
     /// Conversations against an inference server
     MultiTurn(Box<multi_turn::Args>),
+    /// Make a small dataset of made-up words, in any format that multi-turn reads
+    Dataset(dataset::Args),
     /// Bytes moved by the transfer engine between two processes
     Transfer(transfer::Args),
 }
@@ -25,6 +28,7 @@ impl Command {
     pub fn run(self) -> Outcome {
         match self {
             Command::MultiTurn(args) => args.run(),
+            Command::Dataset(args) => args.run(),
             Command::Transfer(args) => transfer::run(&args),
         }
     }

@@ -8,7 +8,7 @@ use super::server::{Heard, Manner, serve_and_hear};
 use crate::cli::{Run, command, finish, mcctl};
 
 /// Run it with `args` against a server of these manners; what it said, and what the server heard.
-fn bench(manner: impl Fn(usize) -> Manner + Send + Sync + 'static, args: &[&str]) -> (Run, Vec<Vec<u8>>) {
+pub(super) fn bench(manner: impl Fn(usize) -> Manner + Send + Sync + 'static, args: &[&str]) -> (Run, Vec<Vec<u8>>) {
     let runtime = tokio::runtime::Runtime::new().expect("threads");
     let heard = Heard::default();
     let port = runtime.block_on(serve_and_hear(manner, heard.clone()));
@@ -18,7 +18,7 @@ fn bench(manner: impl Fn(usize) -> Manner + Send + Sync + 'static, args: &[&str]
     (run, heard)
 }
 
-fn quick(_: usize) -> Manner {
+pub(super) fn quick(_: usize) -> Manner {
     Manner::Answer(3, Duration::from_millis(2), Duration::from_millis(1))
 }
 

@@ -1,6 +1,7 @@
 //! The load generator against a server of made-up answers.
 
 mod command;
+mod dataset;
 mod server;
 
 use std::sync::Arc;

@@ -72,7 +72,7 @@ pub async fn serve_and_hear(manner: impl Fn(usize) -> Manner + Send + Sync + 'st
 }
 
 /// Read one request, and give its head and its body; nothing at the end.
-async fn request(stream: &mut TcpStream, read: &mut Vec<u8>) -> Option<(String, Vec<u8>)> {
+pub(super) async fn request(stream: &mut TcpStream, read: &mut Vec<u8>) -> Option<(String, Vec<u8>)> {
     loop {
         let text = String::from_utf8_lossy(read).into_owned();
         if let Some(head) = text.find("\r\n\r\n") {

@@ -70,12 +70,13 @@ impl Args {
         let target = self.endpoint.target()?;
         let seed = Seed(self.load.seed);
         let workload = self.workload.workload(self.endpoint.api, seed)?;
+        workload.notes().iter().for_each(output::say);
         let conversations = workload.scripts().len() as u32;
         let run = PassPlan {
             name: "run".to_owned(),
             block: 0,
             part: 0..conversations,
-            pace: self.load.pace(conversations),
+            pace: workload.pace(self.load.pace(conversations)),
             rules: self.load.rules(),
             duration: self.load.duration,
         };

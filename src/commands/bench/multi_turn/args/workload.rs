@@ -1,6 +1,8 @@
 //! What is said.
 
-use crate::commands::bench::multi_turn::args::Api;
+use std::sync::Arc;
+
+use crate::commands::bench::multi_turn::args::{Api, Chosen, DatasetArgs};
 use crate::commands::error::Failure;
 use crate::engine::load::workload::{Synthetic, Words};
 use crate::engine::load::{Distribution, Seed};
@@ -9,7 +11,7 @@ use crate::engine::load::{Distribution, Seed};
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Workload")]
 pub struct WorkloadArgs {
-    /// Conversations
+    /// Conversations (of a dataset: --num-prompts)
     #[arg(long, alias = "clients", default_value_t = 256, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub num_clients: u32,
     /// Tokens of the first question: a number, uniform:LOW,HIGH, exponential:MEAN or lognormal:MEAN,CV
@@ -21,6 +23,9 @@ pub struct WorkloadArgs {
     /// Tokens of an answer
     #[arg(long, alias = "output-tokens", default_value = "64", value_name = "TOKENS")]
     pub output_length: Distribution,
+    /// Lengths that are numbers are drawn between this part of them and all of it
+    #[arg(long, default_value_t = 1.0, value_name = "RATIO", value_parser = ratio)]
+    pub range_ratio: f64,
     /// Turns of a conversation
     #[arg(long, alias = "turns", default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub num_rounds: u32,
@@ -45,33 +50,78 @@ pub struct WorkloadArgs {
     /// Lengths are as asked for: taken, since bench_multiturn.py wants it said
     #[arg(long, hide = true)]
     pub disable_random_sample: bool,
-    /// No tokenizer is needed: taken, since bench_multiturn.py has it
+    /// A folder with a tokenizer, as --tokenizer; a name of a hub where none is needed, since bench_multiturn.py has it
     #[arg(long, hide = true, value_name = "PATH")]
     pub model_path: Option<String>,
+    /// Those of a dataset instead.
+    #[command(flatten)]
+    pub dataset: DatasetArgs,
+}
+
+fn ratio(text: &str) -> Result<f64, String> {
+    let ratio = text.parse::<f64>().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
+    ratio.ok_or_else(|| format!("'{text}' is no ratio: write a number from 0 to 1"))
 }
 
 impl WorkloadArgs {
     /// The conversations, for a server spoken to by `api`. Two calls give equal ones.
     ///
     /// # Errors
-    /// The flags contradict each other.
-    pub fn workload(&self, api: Api, seed: Seed) -> Result<Synthetic, Failure> {
+    /// The flags contradict each other, or a file that they name is not as it should be.
+    pub fn workload(&self, api: Api, seed: Seed) -> Result<Chosen, Failure> {
+        match self.dataset.dataset_name {
+            Some(name) => self.dataset.chosen(name, api, seed, self.vocab_size, self.model_path.as_deref()),
+            None => self.made(api, seed),
+        }
+    }
+
+    /// Made-up conversations.
+    fn made(&self, api: Api, seed: Seed) -> Result<Chosen, Failure> {
         let or = |rounds: u32| if rounds == 0 { self.num_rounds } else { rounds };
         let (least, most) = (or(self.min_rounds), or(self.max_rounds));
         if least > most {
             return Err(Failure::usage(format!("--min-rounds {least} is above --max-rounds {most}")));
         }
         let turns = Distribution::Uniform { low: f64::from(least), high: f64::from(most) };
-        let mut made = Synthetic::new(self.num_clients, turns, self.request_length, self.output_length, seed);
-        made.next = self.sub_question_input_length.unwrap_or(self.request_length);
+        let (first, output) = (self.ranged(self.request_length), self.ranged(self.output_length));
+        let mut made = Synthetic::new(self.num_clients, turns, first, output, seed);
+        made.next = self.ranged(self.sub_question_input_length.unwrap_or(self.request_length));
         made.think = self.think_time;
         made.groups = self.system_groups;
         made.system = self.system_length.unwrap_or(Distribution::Constant(0.0));
+        let mut notes = Vec::new();
+        let mut vocabulary = self.vocab_size;
+        let path = self.dataset.dataset_path.as_deref().filter(|path| !path.as_os_str().is_empty());
+        // bench_multiturn.py takes its words from ShareGPT unless it is told not to.
+        if path.is_some() && !self.disable_random_sample {
+            let tokenizer = self.dataset.tokenizer(self.model_path.as_deref())?.ok_or_else(|| {
+                Failure::usage("to cut the file's texts to length needs a tokenizer").next(
+                    "name its file or folder with --tokenizer, or play the conversations as they are with --dataset-name sharegpt",
+                )
+            })?;
+            made.corpus = Some(Arc::new(self.dataset.corpus(&tokenizer, seed, &mut notes)?));
+            made.tokenizer = Some(tokenizer);
+        } else if self.dataset.tokenizer.is_some() {
+            made.tokenizer = self.dataset.tokenizer(None)?;
+        }
+        if let Some(tokenizer) = &made.tokenizer {
+            vocabulary = vocabulary.min(tokenizer.vocabulary());
+        }
         made.words = match api {
-            Api::Generate => Words::Ids { vocabulary: self.vocab_size },
+            Api::Generate => Words::Ids { vocabulary },
             Api::Chat => Words::Chat,
             Api::Completions => Words::Text,
         };
-        Ok(made)
+        Ok(Chosen::new(Box::new(made), notes, false))
+    }
+
+    /// `length`, drawn from the range that `--range-ratio` leaves to a number.
+    fn ranged(&self, length: Distribution) -> Distribution {
+        match length {
+            Distribution::Constant(high) if self.range_ratio < 1.0 && high >= 1.0 => {
+                Distribution::Uniform { low: (high * self.range_ratio).floor().max(1.0), high }
+            }
+            other => other,
+        }
     }
 }
