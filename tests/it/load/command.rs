@@ -1,5 +1,6 @@
 //! `mcctl bench multi-turn` through the built binary.
 
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -8,12 +9,22 @@ use super::server::{Heard, Manner, serve_and_hear};
 use crate::cli::{Run, command, finish, mcctl};
 
 /// Run it with `args` against a server of these manners; what it said, and what the server heard.
-pub(super) fn bench(manner: impl Fn(usize) -> Manner + Send + Sync + 'static, args: &[&str]) -> (Run, Vec<Vec<u8>>) {
+pub fn bench(manner: impl Fn(usize) -> Manner + Send + Sync + 'static, args: &[&str]) -> (Run, Vec<Vec<u8>>) {
+    bench_by(manner, args, |line| line)
+}
+
+/// The same, with the command line changed at the last.
+pub fn bench_by(
+    manner: impl Fn(usize) -> Manner + Send + Sync + 'static,
+    args: &[&str],
+    change: impl FnOnce(Command) -> Command,
+) -> (Run, Vec<Vec<u8>>) {
     let runtime = tokio::runtime::Runtime::new().expect("threads");
     let heard = Heard::default();
     let port = runtime.block_on(serve_and_hear(manner, heard.clone()));
     let url = format!("--url=http://127.0.0.1:{port}");
-    let run = finish(command(&[&["bench", "multi-turn", &url], args].concat()).output().expect("the program starts"));
+    let mut line = change(command(&[&["bench", "multi-turn", &url], args].concat()));
+    let run = finish(line.output().expect("the program starts"));
     let heard = std::mem::take(&mut *heard.lock().expect("nobody panics with it"));
     (run, heard)
 }
@@ -25,7 +36,7 @@ pub(super) fn quick(_: usize) -> Manner {
 const SMALL: [&str; 6] =
     ["--num-clients=4", "--num-rounds=3", "--request-length=20", "--output-length=3", "--request-rate=inf", "--json"];
 
-fn document(run: &Run) -> Value {
+pub fn document(run: &Run) -> Value {
     serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run:?}"))
 }
 

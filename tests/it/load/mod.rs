@@ -1,8 +1,11 @@
 //! The load generator against a server of made-up answers.
 
+mod browser;
 mod command;
 mod dataset;
+mod report;
 mod server;
+mod validate;
 
 use std::sync::Arc;
 use std::time::Duration;

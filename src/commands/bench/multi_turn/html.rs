@@ -24,6 +24,7 @@ pub(super) fn page(report: &Report) -> String {
     let mut html = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
          <title>mcctl bench multi-turn, {started}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
          <h1>mcctl bench multi-turn</h1>\n\
          <p>{started}, mcctl {version}, seed {seed}, {processors} processors for the generator</p>\n<p><code>{line}</code></p>\n",

@@ -2,10 +2,11 @@
 
 use std::pin::pin;
 
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use crate::commands::bench::multi_turn::live::Screen;
 use crate::commands::error::Failure;
-use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
 use crate::engine::env::RealEnv;
 use crate::engine::load::session::{Executed, Observer, Observers, Session};
@@ -25,10 +26,12 @@ pub struct Measured {
 ///
 /// # Errors
 /// Signals cannot be taken, or there is no runtime.
-pub fn carry_out(session: Session, observers: Vec<&mut dyn Observer>) -> Result<Measured, Failure> {
+pub fn carry_out(session: Session, observers: Vec<&mut dyn Observer>, screen: &Screen) -> Result<Measured, Failure> {
     let sides = session.sides.iter().map(|side| (side.name.clone(), side.target.clone())).collect();
     runtime::block_on(0, async {
         let mut signals = Signals::take()?;
+        // A file that reaches a limit is an error like a full disk, not the end of the process.
+        let _too_large = signal(SignalKind::from_raw(nix::libc::SIGXFSZ));
         let (tell, mut stop) = mpsc::channel(2);
         let mut observers = Observers(observers);
         let mut signal = None;
@@ -38,7 +41,7 @@ pub fn carry_out(session: Session, observers: Vec<&mut dyn Observer>) -> Result<
                 executed = &mut running => break executed,
                 came = signals.next() => {
                     signal = Some(came);
-                    output::say(format!("{came}: nothing more is sent; once more to give up what is in flight"));
+                    screen.warn(&format!("{came}: nothing more is sent; once more to give up what is in flight"));
                     // The run has ended when nobody takes it.
                     let _ = tell.try_send(());
                 }

@@ -2,18 +2,25 @@
 //! `bench_multiturn.py`, which has some of its own; ours are beside them.
 
 pub mod args;
+mod files;
 mod html;
+mod leave;
+mod live;
 mod measure;
 mod report;
 mod table;
 
-use crate::commands::bench::multi_turn::args::{EndpointArgs, LoadArgs, OutputArgs, WorkloadArgs};
-use crate::commands::error::{Exit, Failure, Outcome};
+use md5::{Digest, Md5};
+
+use crate::commands::bench::multi_turn::args::{Api, EndpointArgs, LoadArgs, OutputArgs, WorkloadArgs};
+use crate::commands::error::{Failure, Outcome};
 use crate::commands::output;
-use crate::engine::env::{Env, RealEnv};
 use crate::engine::load::Seed;
-use crate::engine::load::session::{PassPlan, Session, Side, Step};
+use crate::engine::load::session::{Observers, PassPlan, Session, Side, Step};
 use crate::engine::load::workload::Workload;
+
+pub(in crate::commands::bench) use leave::Leave;
+pub(in crate::commands::bench) use report::Report;
 
 /// What to send, where, when.
 #[derive(Clone, Debug, clap::Args)]
@@ -38,32 +45,12 @@ impl Args {
     /// # Errors
     /// What the user has to know.
     pub fn run(self) -> Outcome {
-        let identity = report::Identity::of_this_run(self.load.seed, RealEnv::new().unix());
         let session = self.session()?;
-        let measured = measure::carry_out(session, Vec::new())?;
-        let report = report::Report::of(&self, identity, &measured);
-        if let Some(path) = &self.output.html {
-            std::fs::write(path, html::page(&report))
-                .map_err(|error| Failure::host(format!("cannot write {}", path.display())).found(error.to_string()))?;
-        }
-        match self.output.json.as_deref() {
-            Some(path) if path.as_os_str() != "-" => {
-                let text = serde_json::to_string(&report).expect("our own documents have only text keys");
-                std::fs::write(path, text + "\n").map_err(|error| {
-                    Failure::host(format!("cannot write {}", path.display())).found(error.to_string())
-                })?;
-                output::data(table::render(&report))?;
-            }
-            Some(_) => output::json(&report)?,
-            None => output::data(table::render(&report))?,
-        }
-        let (well, failed) =
-            report.passes.iter().fold((0, 0), |sum, pass| (sum.0 + pass.completed, sum.1 + pass.failed));
-        Ok(match (well, failed) {
-            (0, 1..) => Exit::Unreachable,
-            (_, 1..) => Exit::No,
-            _ => Exit::Done,
-        })
+        let mut leave = Leave::open(&self, &self.work(&session))?;
+        let measured = leave.carry_out(session, &mut Observers(Vec::new()))?;
+        let report = Report::of(&self, leave.identity.clone(), &measured);
+        let exit = report.exit();
+        leave.finish(&self, &report, exit)
     }
 
     fn session(&self) -> Result<Session, Failure> {
@@ -86,5 +73,23 @@ impl Args {
             seed,
             keep_figures: false,
         })
+    }
+
+    /// A digest of all that decides what is asked of whom; what is left of it does not count.
+    fn work(&self, session: &Session) -> String {
+        let mut digest = Md5::new();
+        let flags = Args { output: OutputArgs::default(), ..self.clone() };
+        digest.update(format!("{} {flags:?}", env!("CARGO_PKG_VERSION")));
+        for side in &session.sides {
+            for script in side.workload.scripts() {
+                digest.update(format!("{script:?}"));
+            }
+        }
+        digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The workload's name, as other programs' results have it.
+    fn dataset(&self) -> String {
+        "synthetic".to_owned()
     }
 }

@@ -14,8 +14,9 @@ use serde::Serialize;
 use crate::commands::bench::multi_turn::Args;
 use crate::commands::bench::multi_turn::measure::Measured;
 use crate::commands::bench::sheet::Section;
+use crate::commands::error::Exit;
 
-pub(in crate::commands::bench) use identity::Identity;
+pub(in crate::commands::bench) use identity::{Identity, utc};
 pub(in crate::commands::bench) use pass::PassReport;
 
 /// The document. Latencies are in milliseconds.
@@ -44,6 +45,16 @@ impl Report {
             run: identity,
             passes: executed.passes.iter().map(|pass| PassReport::of(args, &measured.sides, pass)).collect(),
             doubts,
+        }
+    }
+
+    /// How the run ends: 0 all went well, 1 some failed, 3 none went well.
+    pub fn exit(&self) -> Exit {
+        let sums = self.passes.iter().fold((0, 0), |sum, pass| (sum.0 + pass.completed, sum.1 + pass.failed));
+        match sums {
+            (0, 1..) => Exit::Unreachable,
+            (_, 1..) => Exit::No,
+            _ => Exit::Done,
         }
     }
 

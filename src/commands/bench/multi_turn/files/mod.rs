@@ -1,0 +1,151 @@
+//! Files that are written while the run goes.
+
+pub(in crate::commands::bench) mod record;
+mod sample;
+mod serving;
+mod writer;
+
+use std::sync::Arc;
+
+use crate::commands::bench::multi_turn::files::record::{Begins, Ends, Header, Line, SCHEMA};
+use crate::commands::bench::multi_turn::files::serving::{Flags, Serving};
+use crate::commands::bench::multi_turn::files::writer::{Manner, Opened, Which, Writer};
+use crate::commands::bench::multi_turn::live::Screen;
+use crate::commands::bench::multi_turn::report::{Identity, utc};
+use crate::commands::bench::multi_turn::{Api, Args};
+use crate::commands::error::Failure;
+use crate::engine::env::{Env, RealEnv};
+use crate::engine::load::session::{Next, Observer, Pass, PassId};
+use crate::engine::load::{Live, Record};
+
+pub(super) use writer::Manner as OpenManner;
+pub(super) use writer::open;
+
+/// The observer.
+pub(super) struct Files {
+    writer: Writer,
+    records: Option<Which>,
+    csv: Option<Which>,
+    serving: Option<Which>,
+    rounds: Option<Which>,
+    flags: Flags,
+    /// The pass in hand, by its number, and what the last two files need of it.
+    pass: u32,
+    sums: Serving,
+    csv_begun: bool,
+}
+
+impl Files {
+    /// Open what `args` name, and write the head of the records.
+    ///
+    /// # Errors
+    /// One cannot be written.
+    pub(super) fn open(args: &Args, identity: &Identity, work: &str, screen: &Screen) -> Result<Files, Failure> {
+        let output = &args.output;
+        let mut opened = Opened::default();
+        let new = if output.overwrite { Manner::Over } else { Manner::New };
+        let mut add = |path: Option<&std::path::PathBuf>, manner| path.map(|path| opened.add(path, manner)).transpose();
+        let records = add(output.records.as_ref(), new)?;
+        let resumed = add(output.resume.as_ref(), Manner::Append)?;
+        let csv = add(output.csv.as_ref(), new)?;
+        let serving = add(output.output_file.as_ref(), Manner::Append)?;
+        let rounds = add(output.log_file.as_ref(), Manner::Append)?;
+        let mut writer = opened.start(screen.clone())?;
+        if let Some(which) = records {
+            writer.json(which, &Header { schema: SCHEMA.to_owned(), run: identity.clone(), work: work.to_owned() });
+        }
+        let backend = match args.endpoint.api {
+            Api::Generate => "sglang",
+            Api::Chat => "sglang-oai-chat",
+            Api::Completions => "sglang-oai",
+        };
+        let flags = Flags {
+            tag: output.tag.clone(),
+            backend,
+            dataset: args.dataset(),
+            request_rate: args.load.request_rate,
+            max_concurrency: args.load.max_parallel,
+            details: output.output_details,
+        };
+        Ok(Files {
+            writer,
+            records: records.or(resumed),
+            csv,
+            serving,
+            rounds,
+            flags,
+            pass: 0,
+            sums: Serving::default(),
+            csv_begun: false,
+        })
+    }
+
+    /// Close them; what is wrong with them, a sentence each.
+    pub(super) fn finish(&mut self) -> Vec<String> {
+        self.writer.finish()
+    }
+
+    fn now() -> String {
+        utc(RealEnv::new().unix())
+    }
+}
+
+impl Observer for Files {
+    fn begins(&mut self, pass: &PassId, conversations: u64, requests: u64, live: &Arc<Live>) {
+        self.sums = Serving::begins(live);
+        if let Some(which) = self.records {
+            let begins = Begins {
+                pass: self.pass,
+                side: pass.side_name.clone(),
+                name: pass.name.clone(),
+                block: pass.block,
+                conversations,
+                requests,
+                started: Files::now(),
+            };
+            self.writer.json(which, &serde_json::json!({ "begins": begins }));
+        }
+    }
+
+    fn record(&mut self, pass: &PassId, record: &Record) {
+        if self.records.is_some() || self.csv.is_some() {
+            let line = Line::of(self.pass, pass, record);
+            if let Some(which) = self.records {
+                self.writer.json(which, &line);
+            }
+            if let Some(which) = self.csv {
+                let headers = !std::mem::replace(&mut self.csv_begun, true);
+                let mut csv = csv::WriterBuilder::new().has_headers(headers).from_writer(Vec::with_capacity(512));
+                csv.serialize(&line).expect("a flat row into memory");
+                self.writer.line(which, csv.into_inner().expect("memory takes all"));
+            }
+        }
+        if self.serving.is_some() || self.rounds.is_some() {
+            self.sums.add(record, self.flags.details && self.serving.is_some());
+        }
+    }
+
+    fn ended(&mut self, pass: &Pass) -> Next {
+        if let Some(which) = self.records {
+            let ends = Ends {
+                pass: self.pass,
+                completed: pass.tally.all.requests,
+                failed: pass.tally.failed(),
+                unfinished: pass.ran.unfinished,
+                stopped: pass.ran.stopped,
+                seconds: pass.tally.took().as_secs_f64(),
+            };
+            self.writer.json(which, &serde_json::json!({ "ends": ends }));
+        }
+        if let Some(which) = self.serving {
+            let line = self.sums.line(&self.flags, pass);
+            self.writer.json(which, &line);
+        }
+        if let Some(which) = self.rounds {
+            let line = self.sums.rounds(&self.flags, pass, &Files::now());
+            self.writer.json(which, &line);
+        }
+        self.pass += 1;
+        Next::GoOn
+    }
+}

@@ -1,0 +1,273 @@
+//! A request as a line: schema `mcctl.bench.record/1`, and the columns of the CSV file.
+//!
+//! Times are seconds since the start of the pass. What the server does not tell is null (empty).
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::commands::bench::multi_turn::report::Identity;
+use crate::engine::load::answer::{Answer, Cached, ServerTimes};
+use crate::engine::load::session::PassId;
+use crate::engine::load::target::{Exchange, Outcome};
+use crate::engine::load::{Record, Turn};
+
+/// The schema's name.
+pub(in crate::commands::bench) const SCHEMA: &str = "mcctl.bench.record/1";
+
+/// The first line.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::commands::bench) struct Header {
+    pub schema: String,
+    pub run: Identity,
+    /// A digest of all that decides what is asked: equal ones ask the same of the same servers.
+    pub work: String,
+}
+
+/// A pass begins.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::commands::bench) struct Begins {
+    pub pass: u32,
+    pub side: String,
+    pub name: String,
+    pub block: u32,
+    pub conversations: u64,
+    /// Unless some fail.
+    pub requests: u64,
+    /// UTC.
+    pub started: String,
+}
+
+/// A pass is over.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::commands::bench) struct Ends {
+    pub pass: u32,
+    pub completed: u64,
+    pub failed: u64,
+    pub unfinished: u64,
+    /// Was it told to stop? Then it is not complete.
+    pub stopped: bool,
+    pub seconds: f64,
+}
+
+/// One request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(in crate::commands::bench) struct Line {
+    /// Counted from zero, in the order of the run.
+    pub pass: u32,
+    pub side: String,
+    pub name: String,
+    pub block: u32,
+    /// Counted from zero.
+    pub conversation: u32,
+    /// Counted from one.
+    pub turn: u32,
+    pub planned_s: f64,
+    pub free_s: f64,
+    pub begun_s: f64,
+    pub wrote_s: f64,
+    pub first_token_s: Option<f64>,
+    pub last_token_s: Option<f64>,
+    pub end_s: f64,
+    pub asked_tokens: u32,
+    pub arrived_tokens: u32,
+    pub prompt_tokens: Option<u32>,
+    pub completion_tokens: Option<u32>,
+    pub cached_tokens: Option<u32>,
+    pub device_tokens: Option<u32>,
+    pub host_tokens: Option<u32>,
+    pub storage_tokens: Option<u32>,
+    pub storage_backend: Option<String>,
+    pub expected_tokens: Option<u32>,
+    pub queue_s: Option<f64>,
+    pub storage_wait_s: Option<f64>,
+    pub server_first_token_s: Option<f64>,
+    pub server_e2e_s: Option<f64>,
+    pub finish_reason: Option<String>,
+    pub bad_frames: u32,
+    /// `ok`, or the kind of failure.
+    pub outcome: String,
+    /// What was said with a failure.
+    pub said: String,
+}
+
+impl Line {
+    pub fn of(pass: u32, id: &PassId, record: &Record) -> Line {
+        let (exchange, answer) = (&record.exchange, &record.exchange.answer);
+        let cached = answer.cached.as_ref();
+        Line {
+            pass,
+            side: id.side_name.clone(),
+            name: id.name.clone(),
+            block: id.block,
+            conversation: record.turn.conversation,
+            turn: record.turn.index + 1,
+            planned_s: record.planned.as_secs_f64(),
+            free_s: record.free.as_secs_f64(),
+            begun_s: exchange.begun.as_secs_f64(),
+            wrote_s: exchange.wrote.as_secs_f64(),
+            first_token_s: exchange.first_token.map(|at| at.as_secs_f64()),
+            last_token_s: exchange.last_token.map(|at| at.as_secs_f64()),
+            end_s: exchange.end.as_secs_f64(),
+            asked_tokens: record.max_tokens,
+            arrived_tokens: exchange.arrived,
+            prompt_tokens: answer.prompt_tokens,
+            completion_tokens: answer.completion_tokens,
+            cached_tokens: answer.cached_tokens,
+            device_tokens: cached.map(|cached| cached.device),
+            host_tokens: cached.map(|cached| cached.host),
+            storage_tokens: cached.map(|cached| cached.storage),
+            storage_backend: cached.and_then(|cached| cached.backend.clone()),
+            expected_tokens: record.expected,
+            queue_s: answer.times.queue,
+            storage_wait_s: answer.times.storage_prefetch_wait,
+            server_first_token_s: answer.times.first_token,
+            server_e2e_s: answer.times.end_to_end,
+            finish_reason: answer.finish_reason.clone(),
+            bad_frames: answer.bad_frames,
+            outcome: exchange.outcome.word(),
+            said: said(&exchange.outcome),
+        }
+    }
+
+    #[allow(dead_code)]
+    /// The record again, as far as a report needs it: of a failure its kind and words stay.
+    pub fn record(&self) -> Record {
+        let at = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        let cached = self.device_tokens.map(|device| Cached {
+            device,
+            host: self.host_tokens.unwrap_or(0),
+            storage: self.storage_tokens.unwrap_or(0),
+            backend: self.storage_backend.clone(),
+        });
+        let answer = Answer {
+            prompt_tokens: self.prompt_tokens,
+            completion_tokens: self.completion_tokens,
+            cached_tokens: self.cached_tokens,
+            cached,
+            finish_reason: self.finish_reason.clone(),
+            times: ServerTimes {
+                queue: self.queue_s,
+                storage_prefetch_wait: self.storage_wait_s,
+                first_token: self.server_first_token_s,
+                end_to_end: self.server_e2e_s,
+                ..ServerTimes::default()
+            },
+            bad_frames: self.bad_frames,
+            ..Answer::default()
+        };
+        Record {
+            turn: Turn { conversation: self.conversation, index: self.turn.saturating_sub(1) },
+            planned: at(self.planned_s),
+            free: at(self.free_s),
+            max_tokens: self.asked_tokens,
+            expected: self.expected_tokens,
+            exchange: Exchange {
+                begun: at(self.begun_s),
+                wrote: at(self.wrote_s),
+                first_token: self.first_token_s.map(at),
+                last_token: self.last_token_s.map(at),
+                end: at(self.end_s),
+                arrived: self.arrived_tokens,
+                answer,
+                outcome: outcome(&self.outcome, &self.said),
+            },
+        }
+    }
+}
+
+/// What an outcome says beside its kind.
+fn said(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Connect(said) | Outcome::Broken(said) | Outcome::Refused(said) => said.clone(),
+        Outcome::Status { says, .. } => says.clone(),
+        Outcome::TooSlow(limit) => format!("nothing more came within {limit:?}"),
+        _ => String::new(),
+    }
+}
+
+#[allow(dead_code)]
+/// The outcome of a word; an unknown one is a connection that broke, with its word among what is said.
+fn outcome(word: &str, said: &str) -> Outcome {
+    let said = said.to_owned();
+    match word {
+        "ok" => Outcome::Ok,
+        "no connection" => Outcome::Connect(said),
+        "connection broke" => Outcome::Broken(said),
+        "stream cut off" => Outcome::CutOff,
+        "error in the stream" => Outcome::Refused(said),
+        "no tokens" => Outcome::NoTokens,
+        "time-out" => Outcome::TooSlow(Duration::ZERO),
+        _ => match word.strip_prefix("status ").and_then(|status| status.parse().ok()) {
+            Some(status) => Outcome::Status { status, says: said, retry_after: None },
+            None => Outcome::Broken(format!("{word}: {said}")),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line() -> Line {
+        let at = Duration::from_micros;
+        let answer = Answer {
+            prompt_tokens: Some(100),
+            completion_tokens: Some(5),
+            cached_tokens: Some(96),
+            cached: Some(Cached { device: 16, host: 48, storage: 32, backend: Some("MooncakeStore".to_owned()) }),
+            ..Answer::default()
+        };
+        let exchange = Exchange {
+            begun: at(11),
+            wrote: at(12),
+            first_token: Some(at(50_123)),
+            last_token: Some(at(90_000)),
+            end: at(91_000),
+            arrived: 5,
+            answer,
+            outcome: Outcome::Ok,
+        };
+        let turn = Turn { conversation: 3, index: 1 };
+        let record = Record { turn, planned: at(10), free: at(11), max_tokens: 5, expected: Some(96), exchange };
+        let id = PassId { side: 0, side_name: "A".to_owned(), name: "run".to_owned(), block: 0 };
+        Line::of(0, &id, &record)
+    }
+
+    #[test]
+    fn a_line_is_read_back_as_it_was_written_and_gives_its_record() {
+        let line = line();
+        let text = serde_json::to_string(&line).expect("text keys");
+        let read: Line = serde_json::from_str(&text).expect("our own");
+        assert_eq!(read, line);
+        let id = PassId { side: 0, side_name: "A".to_owned(), name: "run".to_owned(), block: 0 };
+        assert_eq!(Line::of(0, &id, &read.record()), line);
+    }
+
+    #[test]
+    fn every_kind_of_failure_keeps_its_word() {
+        for word in [
+            "ok",
+            "no connection",
+            "connection broke",
+            "stream cut off",
+            "error in the stream",
+            "no tokens",
+            "time-out",
+            "status 503",
+        ] {
+            assert_eq!(outcome(word, "x").word(), word);
+        }
+        assert_eq!(outcome("of the future", "x"), Outcome::Broken("of the future: x".to_owned()));
+    }
+
+    #[test]
+    fn a_line_of_csv_has_a_cell_for_each_column() {
+        let mut csv = csv::Writer::from_writer(Vec::new());
+        csv.serialize(line()).expect("flat");
+        let text = String::from_utf8(csv.into_inner().expect("memory")).expect("text");
+        let (head, row) = text.trim_end().split_once('\n').expect("two lines");
+        assert_eq!(head.split(',').count(), row.split(',').count());
+        assert!(head.starts_with("pass,side,name,block,conversation,turn,planned_s"), "{head}");
+    }
+}

@@ -1,0 +1,140 @@
+//! What a run leaves: files while it goes, the document and its schema, the page.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::command::{bench, document};
+use super::server::Manner;
+use super::validate::validate;
+use crate::cli::Run;
+
+fn quick(_: usize) -> Manner {
+    Manner::Answer(3, Duration::from_millis(2), Duration::from_millis(1))
+}
+
+const SMALL: [&str; 5] =
+    ["--num-clients=4", "--num-rounds=3", "--request-length=20", "--output-length=3", "--request-rate=inf"];
+
+fn run(manner: impl Fn(usize) -> Manner + Send + Sync + 'static, more: &[String]) -> Run {
+    let more: Vec<&str> = more.iter().map(String::as_str).collect();
+    bench(manner, &[&SMALL[..], &more].concat()).0
+}
+
+fn lines(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).expect("it was written");
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+}
+
+fn flag(name: &str, path: &Path) -> String {
+    format!("--{name}={}", path.display())
+}
+
+#[test]
+fn every_request_is_a_line_of_records_and_of_csv_and_the_results_of_others_have_their_keys() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| -> PathBuf { folder.path().join(name) };
+    let flags = [
+        flag("records", &at("r.jsonl")),
+        flag("csv", &at("r.csv")),
+        flag("output-file", &at("o.jsonl")),
+        flag("log-file", &at("l.jsonl")),
+        flag("json", &at("d.json")),
+        flag("html", &at("p.html")),
+        "--output-details".to_owned(),
+        "--tag=t".to_owned(),
+    ];
+    let told = run(quick, &flags);
+    assert_eq!(told.code, 0, "{told:?}");
+    let records = lines(&at("r.jsonl"));
+    assert_eq!(records.len(), 1 + 1 + 12 + 1, "a head, a beginning, twelve requests, an end");
+    assert_eq!((&records[0]["schema"], &records[0]["run"]["seed"]), (&json!("mcctl.bench.record/1"), &json!(1)));
+    assert_eq!(records[1]["begins"]["requests"], 12);
+    assert_eq!(records[14]["ends"]["completed"], 12);
+    let requests = &records[2..14];
+    assert!(requests.iter().all(|line| line["outcome"] == "ok" && line["first_token_s"].is_number()), "{requests:?}");
+    let csv = std::fs::read_to_string(at("r.csv")).expect("it was written");
+    assert_eq!(csv.lines().count(), 13, "{csv}");
+    let reference: Value =
+        serde_json::from_str(include_str!("../../../fixtures/load/bench-serving-keys.json")).expect("JSON");
+    let result = &lines(&at("o.jsonl"))[0];
+    for key in reference.as_array().expect("a list").iter().filter_map(Value::as_str) {
+        assert!(result.get(key).is_some(), "{key} is not in {result}");
+    }
+    assert_eq!(
+        (&result["request_rate"], &result["completed"], &result["tag"]),
+        (&json!("inf"), &json!(12), &json!("t"))
+    );
+    assert_eq!(result["ttfts"].as_array().map(Vec::len), Some(12));
+    assert!(result["mean_ttft_ms"].as_f64().is_some_and(|mean| mean >= 2.0), "{result}");
+    let rounds = &lines(&at("l.jsonl"))[0];
+    assert_eq!(rounds["round"]["round_2"]["request_count"], 4, "{rounds}");
+    assert_eq!(rounds["summary"]["total_requests"], 12);
+    // Those two are appended to, the others are not written over unless it is said.
+    let again = run(quick, &flags);
+    assert!(again.code == 2 && again.stderr.contains("is there already"), "{again:?}");
+    let again = run(quick, &[&flags[..], &["--overwrite".to_owned()]].concat());
+    assert_eq!(again.code, 0, "{again:?}");
+    assert_eq!((lines(&at("r.jsonl")).len(), lines(&at("o.jsonl")).len(), lines(&at("l.jsonl")).len()), (15, 2, 2));
+}
+
+#[test]
+fn the_document_is_as_its_schema_says() {
+    let schema: Value =
+        serde_json::from_str(include_str!("../../../fixtures/load/schema/mcctl.bench.multi-turn.1.json"))
+            .expect("JSON");
+    for manner in [quick, |n| if n % 3 == 0 { Manner::Status(503, "") } else { quick(n) }] {
+        let told = document(&run(manner, &["--json".to_owned()]));
+        let wrong = validate(&schema, &told);
+        assert!(wrong.is_empty(), "{wrong:#?}");
+    }
+    assert!(!validate(&schema, &json!({"schema": "mcctl.bench.multi-turn/1"})).is_empty());
+}
+
+#[test]
+fn a_full_disk_is_told_and_the_run_goes_on_to_its_report() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["records", "csv", "output-file", "log-file", "html", "json"] {
+        let good = folder.path().join(format!("{name}.good"));
+        let other = if name == "csv" { "records" } else { "csv" };
+        let told = run(quick, &[flag(name, Path::new("/dev/full")), flag(other, &good)]);
+        assert_eq!(told.code, 4, "{name}: {told:?}");
+        assert!(told.stderr.contains("/dev/full") && told.stderr.contains("No space left"), "{name}: {told:?}");
+        assert!(told.stdout.contains("12 sent, 12 ok"), "{name}: {told:?}");
+        assert!(std::fs::read_to_string(&good).expect("there").lines().count() >= 13, "{name}");
+    }
+    let nowhere = run(quick, &[flag("records", Path::new("/nonexistent/x"))]);
+    assert!(nowhere.code == 2 && nowhere.stdout.is_empty(), "nothing is sent for nothing: {nowhere:?}");
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_is_as_a_full_disk() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let records = flag("records", &folder.path().join("r.jsonl"));
+    let (told, _) = super::command::bench_by(quick, &[&SMALL[..], &[&records]].concat(), |line| {
+        let mut shell = std::process::Command::new("sh");
+        // Blocks of 512 bytes.
+        shell.args(["-c", "ulimit -f 4 && exec \"$@\"", "sh"]).arg(line.get_program()).args(line.get_args());
+        shell
+    });
+    assert_eq!(told.code, 4, "{told:?}");
+    assert!(told.stderr.contains("r.jsonl") && told.stdout.contains("12 sent, 12 ok"), "{told:?}");
+}
+
+#[test]
+fn quiet_says_nothing_and_a_log_gets_lines() {
+    let slow = |_: usize| Manner::Answer(3, Duration::from_millis(1_500), Duration::from_millis(1));
+    let (told, _) = bench(slow, &["--num-clients=4", "--num-rounds=1", "--max-parallel=1", "--request-rate=inf"]);
+    assert!(told.code == 0 && told.stderr.contains("of 4 requests; "), "{told:?}");
+    let told = run(quick, &["--quiet".to_owned()]);
+    assert!(told.code == 0 && told.stderr.is_empty(), "{told:?}");
+}
+
+#[test]
+fn a_table_fits_a_terminal() {
+    let told = run(quick, &[]);
+    for line in told.succeeds().lines() {
+        assert!(line.chars().count() <= 120, "{line}");
+    }
+}
