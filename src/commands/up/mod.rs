@@ -5,6 +5,7 @@
 mod check;
 mod paste;
 mod ports;
+mod sim;
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::listen::Listen;
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::serve::assembly::{Assembly, Cleanup, Plan};
@@ -19,6 +21,7 @@ use crate::commands::serve::node::{self, NodePlan, RunningNode};
 use crate::commands::up::check::Checked;
 use crate::commands::up::paste::{Place, SGLANG_FLAGS};
 use crate::commands::up::ports::Wanted;
+use crate::commands::up::sim::{Sim, SimDocument};
 use crate::engine::base::ByteSize;
 use crate::engine::env::processors;
 use crate::engine::master::MasterConfig;
@@ -47,6 +50,12 @@ pub struct Args {
     /// REST port of the node [default: 8081 if it is free, else any]
     #[arg(long, value_name = "PORT")]
     rest_port: Option<u16>,
+    /// A simulated SGLang endpoint on this store, too, and what to type to put load on it
+    #[arg(long)]
+    with_sim: bool,
+    /// Its port [default: 30000 if it is free, else any]
+    #[arg(long, value_name = "PORT", requires = "with_sim")]
+    sim_port: Option<u16>,
     /// End after the round trip
     #[arg(long)]
     once: bool,
@@ -78,6 +87,10 @@ impl Args {
                     return Ok(interrupted(signal));
                 }
             };
+            let checked = match checked {
+                Ok(checked) => store.simulate(&self).await.map(|()| checked),
+                failure => failure,
+            };
             let told = checked.and_then(|checked| self.tell(&store, &checked));
             if told.is_ok() && !self.once {
                 tokio::select! {
@@ -107,6 +120,7 @@ impl Args {
                 rest: format!("http://{}", store.node.rest_at()),
                 notes: &store.notes,
                 check: checked,
+                sim: store.sim.as_ref().map(|sim| sim.document(&program())),
                 environment: environment
                     .iter()
                     .map(|(name, value)| ((*name).to_owned(), value.clone().into()))
@@ -149,6 +163,9 @@ impl Args {
             link = format_args!("--master {} --metadata-server {}", place.master, place.metadata),
         );
         output::data(text)?;
+        if let Some(sim) = &store.sim {
+            output::data(sim.text(&program()))?;
+        }
         output::line(if self.once {
             "ready; the round trip is done, and this store ends"
         } else {
@@ -185,6 +202,8 @@ struct Document<'a> {
     rest: String,
     notes: &'a [String],
     check: &'a Checked,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sim: Option<SimDocument>,
     environment: serde_json::Map<String, serde_json::Value>,
     sglang_flags: &'static [&'static str],
 }
@@ -194,6 +213,8 @@ struct Store {
     assembly: Assembly,
     node: RunningNode,
     node_plan: NodePlan,
+    sim_at: Option<Listen>,
+    sim: Option<Sim>,
     notes: Vec<String>,
 }
 
@@ -210,10 +231,14 @@ impl Store {
         if args.metadata == "http" {
             wanted.push(want("the metadata service", "--metadata-port", args.metadata_port, 8080));
         }
+        if args.with_sim {
+            wanted.push(want("the simulator", "--sim-port", args.sim_port, 30_000));
+        }
         let mut listens = ports::choose(&host, &wanted, &mut notes)?.into_iter();
         let mut next = || listens.next().expect("one for each that is wanted");
         let (rpc, admin, rest) = (next(), next(), next());
-        let metadata = listens.next();
+        let metadata = if args.metadata == "http" { listens.next() } else { None };
+        let sim_at = listens.next();
         let plan = Plan {
             config: MasterConfig::new(rpc.at.clone()),
             rpc,
@@ -242,7 +267,7 @@ impl Store {
         };
         // A signal ends the metadata service too, and with it the node's records.
         match RunningNode::start(&node_plan, &rest, std::future::pending()).await {
-            Ok(Some(node)) => Ok(Store { assembly, node, node_plan, notes }),
+            Ok(Some(node)) => Ok(Store { assembly, node, node_plan, sim_at, sim: None, notes }),
             Ok(None) => unreachable!("nothing stops it"),
             Err(failure) => {
                 runtime::stop_in_time("the master", assembly.stop()).await;
@@ -264,8 +289,19 @@ impl Store {
         }
     }
 
+    /// Start the simulator, if one is wanted.
+    async fn simulate(&mut self, args: &Args) -> Result<(), Failure> {
+        if let Some(listen) = self.sim_at.take() {
+            self.sim = Some(Sim::start(&self.node_plan, &listen, args.json).await?);
+        }
+        Ok(())
+    }
+
     async fn stop(self) {
         let end = async {
+            if let Some(sim) = self.sim {
+                sim.stop().await;
+            }
             self.node.stop().await;
             self.assembly.stop().await;
         };

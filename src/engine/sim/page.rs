@@ -52,9 +52,13 @@ pub fn keys(page: u64) -> [ObjectKey; 2] {
     ["k", "v"].map(|half| ObjectKey::from(format!("{PREFIX}{page:016x}-{half}").as_str()))
 }
 
-/// What the bytes of an object are made from.
-pub fn seed(page: u64, half: usize) -> u64 {
-    mixed(page ^ half as u64)
+/// The bytes of an object: half 0 or 1 of a page. Every eight of them are another number, so that none is mistaken for another.
+pub fn fill(page: u64, half: usize, bytes: &mut [u8]) {
+    let mut state = mixed(page ^ half as u64);
+    for word in bytes.chunks_mut(8) {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        word.copy_from_slice(&(state ^ (state >> 29)).to_le_bytes()[..word.len()]);
+    }
 }
 
 #[cfg(test)]
@@ -73,6 +77,12 @@ mod tests {
         assert_ne!(names("a", &[[2, 1], [3, 4]])[1], one[1]);
         assert_ne!(names("b", &[[1, 2]])[0], one[0]);
         assert_eq!(keys(0x1f)[1].as_bytes(), b"mcctl-sim-000000000000001f-v");
-        assert_ne!(seed(1, 0), seed(1, 1));
+        let bytes = |page, half| {
+            let mut bytes = [0; 13];
+            fill(page, half, &mut bytes);
+            bytes
+        };
+        assert_eq!(bytes(1, 0), bytes(1, 0));
+        assert!(bytes(1, 0) != bytes(1, 1) && bytes(1, 0) != bytes(2, 0));
     }
 }

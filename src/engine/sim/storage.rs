@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::engine::base::ObjectKey;
 use crate::engine::env::Env;
 use crate::engine::sim::page;
-use crate::engine::store::{StoreClient, StoreError, payload};
+use crate::engine::store::{StoreClient, StoreError};
 use crate::engine::sys::memory::{Memory, Slice};
 use crate::engine::wire::types::ReplicateConfig;
 
@@ -110,8 +110,11 @@ impl<E: Env> Storage<E> {
         for some in pages.chunks(self.batch_pages()) {
             let (mine, length) = (some.to_vec(), self.object_bytes);
             let made = tokio::task::spawn_blocking(move || {
-                let bytes = mine.iter().flat_map(|page| [0, 1].map(|half| payload(page::seed(*page, half), length)));
-                let memory = Arc::new(Memory::from_vec(bytes.flatten().collect()));
+                let mut bytes = vec![0; 2 * mine.len() * length];
+                for (at, object) in bytes.chunks_exact_mut(length).enumerate() {
+                    page::fill(mine[at / 2], at % 2, object);
+                }
+                let memory = Arc::new(Memory::from_vec(bytes));
                 objects(&mine, memory, length)
             });
             let Ok(made) = made.await else { break };
@@ -149,11 +152,13 @@ fn objects(pages: &[u64], memory: Arc<Memory>, length: usize) -> Vec<(ObjectKey,
 
 /// How many pages, from the first on, came and are what was once written.
 fn right(pages: &[u64], objects: &[(ObjectKey, Slice)], got: &[Result<usize, StoreError>], length: usize) -> usize {
-    let is_right = |at: usize, page: u64| {
+    let mut expected = vec![0; length];
+    let mut is_right = |at: usize, page: u64| {
         [0, 1].into_iter().all(|half| {
             let (key, slice) = &objects[2 * at + half];
             let came = matches!(got.get(2 * at + half), Some(Ok(bytes)) if *bytes == length);
-            let same = came && slice.to_vec() == payload(page::seed(page, half), length);
+            page::fill(page, half, &mut expected);
+            let same = came && slice.to_vec() == expected;
             if came && !same {
                 tracing::warn!(%key, "storage gave other bytes than were written");
             }

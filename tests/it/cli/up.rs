@@ -62,6 +62,31 @@ fn it_is_one_document_for_scripts_and_the_store_is_used_as_it_says() {
 }
 
 #[test]
+fn with_a_simulator_the_load_that_it_says_to_paste_is_answered_from_all_three_tiers() {
+    let more = ["--json", "--with-sim", "--sim-port=0"];
+    // What is put on it comes to some 110 MB.
+    let words = up(&more)
+        .into_iter()
+        .map(|word| if word.starts_with("--segment-size") { "--segment-size=256mb" } else { word });
+    let mut service = Service::start(command(&words.collect::<Vec<_>>()));
+    let document: Value = serde_json::from_str(&service.line_with("mcctl.up/1")).expect("JSON");
+    let sim = &document["sim"];
+    assert_eq!(sim["simulator"], true);
+    let bench = sim["bench"].as_str().expect("a command line");
+    // The same conversations, sooner.
+    let words: Vec<&str> = bench.split(' ').skip(1).chain(["--json", "--seed=3"]).collect();
+    let words: Vec<&str> = words.iter().map(|word| if *word == "6" { "20" } else { *word }).collect();
+    let run = mcctl(&words);
+    let told: Value = serde_json::from_str(run.succeeds()).expect("JSON");
+    let pass = &told["passes"][0];
+    assert_eq!((&pass["sent"], &pass["completed"]), (&96.into(), &96.into()), "{told}");
+    for tier in ["device", "host", "storage"] {
+        assert!(pass["tokens"][tier].as_u64().is_some_and(|tokens| tokens > 0), "{tier}: {}", pass["tokens"]);
+    }
+    assert_eq!(service.stop(Signal::SIGTERM), 0);
+}
+
+#[test]
 fn ctrl_c_ends_it_and_every_port_is_free_again() {
     let mut service = Service::start(command(&up(&["--json"])));
     let document: Value = serde_json::from_str(&service.line_with("mcctl.up/1")).expect("JSON");
