@@ -14,6 +14,7 @@ use crate::commands::runtime::{self, Signals};
 use crate::engine::base::ByteSize;
 use crate::engine::bench::transfer::{self as bench, BenchError, Plan, Report};
 use crate::engine::env::RealEnv;
+use crate::engine::load::Summary;
 use crate::engine::metadata::MetadataUri;
 use crate::engine::sys::{Memory, MemoryError, MemoryPolicy, MemorySource};
 use crate::engine::transfer::{
@@ -192,9 +193,12 @@ async fn initiator(engine: &TransferEngine, buffer: Memory, plan: Plan, args: &A
 
 fn print(report: &Report, args: &Args) -> Result<(), Failure> {
     let gb_s = report.bytes_per_second() / 1e9;
-    let us = |quantile| report.batch_ns.value_at_quantile(quantile) as f64 / 1e3;
+    let latency = report.batch.summary();
+    let us = |of: fn(&Summary) -> Option<Duration>| latency.as_ref().and_then(of).map(|took| took.as_secs_f64() * 1e6);
+    let (p50, p99, max) = (us(|l| Some(l.p50)), us(|l| l.p99), us(|l| Some(l.max)));
     if args.json {
         return output::json(&Figures {
+            schema: "mcctl.bench.transfer/1",
             operation: if args.operation == Operation::Read { "read" } else { "write" },
             block_bytes: args.block_size.0,
             batch: args.batch_size,
@@ -204,10 +208,12 @@ fn print(report: &Report, args: &Args) -> Result<(), Failure> {
             bytes: report.bytes,
             gb_per_s: gb_s,
             cpu_s_per_gb: report.cpu_seconds_per_gb(),
-            batch_us_p50: us(0.5),
-            batch_us_p99: us(0.99),
-            batch_us_max: us(1.0),
+            batch_us_p50: p50,
+            batch_us_p99: p99,
+            batch_us_max: max,
+            batch_latency: latency,
             verified: args.verify,
+            doubts: doubts(report, args),
         });
     }
     let digits = usize::from(args.report_precision);
@@ -216,14 +222,16 @@ fn print(report: &Report, args: &Args) -> Result<(), Failure> {
         report.elapsed.as_secs_f64(),
         report.batches
     ))?;
+    let shown = |us: Option<f64>| us.map_or("too few".to_owned(), |us| format!("{us:.0} us"));
     output::line(format_args!(
-        "CPU of this end {:.digits$} s/GB; batches took {:.0} us (median), {:.0} us (p99), {:.0} us (longest){}",
+        "CPU of this end {:.digits$} s/GB; batches took {} (median), {} (p99), {} (longest){}",
         report.cpu_seconds_per_gb(),
-        us(0.5),
-        us(0.99),
-        us(1.0),
+        shown(p50),
+        shown(p99),
+        shown(max),
         if args.verify { "; every byte verified" } else { "" }
-    ))
+    ))?;
+    doubts(report, args).iter().try_for_each(|doubt| output::line(format_args!("doubt: {doubt}")))
 }
 
 #[derive(Serialize)]
@@ -234,8 +242,27 @@ struct Ready<'a> {
     buffer_bytes: usize,
 }
 
+/// Why the figures may not be what they seem.
+fn doubts(report: &Report, args: &Args) -> Vec<String> {
+    let mut doubts = Vec::new();
+    if report.batches < BATCHES_MIN {
+        let batches = report.batches;
+        doubts.push(format!(
+            "{batches} batches are too few for a latency: raise --duration, or lower --block-size or --batch-size"
+        ));
+    }
+    if args.verify {
+        doubts.push("throughput and CPU include the comparison of every byte (--verify)".to_owned());
+    }
+    doubts
+}
+
+/// Batches below which a median says little.
+const BATCHES_MIN: u64 = 30;
+
 #[derive(Serialize)]
 struct Figures {
+    schema: &'static str,
     operation: &'static str,
     block_bytes: u64,
     batch: u32,
@@ -245,10 +272,13 @@ struct Figures {
     bytes: u64,
     gb_per_s: f64,
     cpu_s_per_gb: f64,
-    batch_us_p50: f64,
-    batch_us_p99: f64,
-    batch_us_max: f64,
+    batch_us_p50: Option<f64>,
+    /// Absent where there are too few batches for one.
+    batch_us_p99: Option<f64>,
+    batch_us_max: Option<f64>,
+    batch_latency: Option<Summary>,
     verified: bool,
+    doubts: Vec<String>,
 }
 
 /// One batch may take this long.

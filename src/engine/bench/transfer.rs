@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
-
 use crate::engine::env::Env;
+use crate::engine::load::Histogram;
 use crate::engine::sys::host::cpu_time;
 use crate::engine::sys::{Memory, OutOfRange};
 use crate::engine::transfer::{Op, OpKind, RemoteAddr, TransferEngine, TransferError};
@@ -53,8 +52,8 @@ pub struct Report {
     pub bytes: u64,
     /// CPU time of this process meanwhile, all threads.
     pub cpu: Duration,
-    /// How long batches took, nanoseconds.
-    pub batch_ns: Histogram<u64>,
+    /// How long batches took.
+    pub batch: Histogram,
 }
 
 impl Report {
@@ -139,11 +138,11 @@ pub fn run<E: Env>(
         batches: 0,
         bytes: 0,
         cpu: cpu_time().saturating_sub(cpu),
-        batch_ns: histogram(),
+        batch: Histogram::default(),
     };
     for share in shares {
-        report.batches += share.len();
-        report.batch_ns.add(share).expect("same bounds");
+        report.batches += share.count();
+        report.batch.add(&share);
     }
     report.bytes = report.batches * plan.batch as u64 * plan.block_bytes;
     Ok(report)
@@ -162,11 +161,6 @@ pub async fn target_base(engine: &TransferEngine, plan: &Plan) -> Result<u64, Be
         offered: descriptor.buffers.iter().map(|b| b.length).max().unwrap_or(0),
         wanted,
     })
-}
-
-/// Up to ten minutes, to three digits.
-fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 600_000_000_000, 3).expect("valid bounds")
 }
 
 /// One thread's part of the plan.
@@ -192,8 +186,8 @@ impl<'a> Thread<'a> {
         Ok(Thread { engine, plan, ops: (0..plan.batch).map(op).collect::<Result<_, OutOfRange>>()? })
     }
 
-    fn work<E: Env>(&self, end: crate::engine::base::Mono, env: &E) -> Result<Histogram<u64>, BenchError> {
-        let mut took = histogram();
+    fn work<E: Env>(&self, end: crate::engine::base::Mono, env: &E) -> Result<Histogram, BenchError> {
+        let mut took = Histogram::default();
         let mut now = env.now();
         let mut round = 0;
         while now < end {
@@ -203,7 +197,7 @@ impl<'a> Thread<'a> {
             let began = env.now();
             self.batch(self.ops.clone())?;
             now = env.now();
-            took.saturating_record(u64::try_from(now.since(began).as_nanos()).unwrap_or(u64::MAX));
+            took.record(now.since(began), 1);
             if self.plan.verify {
                 self.after(round)?;
                 now = env.now();
@@ -295,7 +289,7 @@ mod tests {
             batches: 10,
             bytes: 4_000_000_000,
             cpu: Duration::from_secs(3),
-            batch_ns: histogram(),
+            batch: Histogram::default(),
         };
         assert_eq!((report.bytes_per_second(), report.cpu_seconds_per_gb()), (2e9, 0.75));
     }

@@ -56,6 +56,11 @@ fn a_target_and_an_initiator_move_verified_bytes_and_report_them() {
         let (bytes, batches) =
             (report["bytes"].as_u64().expect("a number"), report["batches"].as_u64().expect("a number"));
         assert!(batches > 0 && bytes == batches * 8 * 10_001, "{report}");
+        assert_eq!(
+            (&report["schema"], &report["batch_latency"]["count"]),
+            (&"mcctl.bench.transfer/1".into(), &batches.into())
+        );
+        assert!(report["doubts"].to_string().contains("--verify"), "{report}");
         assert!(report["cpu_s_per_gb"].as_f64().expect("a number") > 0.0);
     }
     let run = initiate(&target.segment, &["--report_precision=4"]);
