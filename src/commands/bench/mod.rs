@@ -3,6 +3,7 @@
 pub mod dataset;
 pub mod multi_turn;
 pub mod sheet;
+pub mod store;
 pub mod transfer;
 
 use clap::Subcommand;
@@ -16,6 +17,8 @@ pub enum Command {
     MultiTurn(Box<multi_turn::Args>),
     /// Make a small dataset of made-up words, in any format that multi-turn reads
     Dataset(dataset::Args),
+    /// Objects put into a store and got back: latency, throughput, CPU, errors
+    Store(Box<store::Args>),
     /// Bytes moved by the transfer engine between two processes
     Transfer(transfer::Args),
 }
@@ -29,6 +32,7 @@ impl Command {
         match self {
             Command::MultiTurn(args) => args.run(),
             Command::Dataset(args) => args.run(),
+            Command::Store(args) => args.run(),
             Command::Transfer(args) => transfer::run(&args),
         }
     }

@@ -1,3 +1,4 @@
 //! Measurements of the engine's parts.
 
+pub mod store;
 pub mod transfer;

@@ -1,0 +1,422 @@
+//! `mcctl bench store`: objects in and out of a cluster, any Mooncake master's.
+
+use std::collections::BTreeMap;
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+use crate::commands::args;
+use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::output;
+use crate::commands::runtime::{self, Signals};
+use crate::commands::serve::node;
+use crate::commands::store::link::{LinkArgs, LinkPlan};
+use crate::engine::base::ByteSize;
+use crate::engine::bench::store::{self as bench, Done, Pass, Plan, PlanError, Stop};
+use crate::engine::env::{Env, RealEnv, processors};
+use crate::engine::load::{Seed, Summary};
+use crate::engine::store::{Node, StoreClient, StoreError};
+use crate::engine::sys::host;
+
+/// What is stored and read, and how.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Bytes of an object; several, separated by ',', are taken in turn
+    #[arg(long, visible_alias = "value-size", value_name = "SIZE,..", default_value = "1mb", value_delimiter = ',')]
+    object_size: Vec<ByteSize>,
+    /// Objects of a batch
+    #[arg(long, visible_alias = "batch-size", value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    batch: u32,
+    /// Clients at once, each with a connection of its own to the master
+    #[arg(long, visible_alias = "threads", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    clients: u32,
+    /// Objects that are put, and then read
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    objects: u32,
+    /// Read for so long [default: until as many objects were read as were put]
+    #[arg(long, value_name = "TIME", value_parser = args::limit)]
+    duration: Option<std::time::Duration>,
+    /// Share of batches that are reads once all is put; the others put further objects
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
+    read_ratio: f64,
+    /// Read popular objects more often: popularity falls with the rank to the power of ALPHA [default: all in turn]
+    #[arg(long, value_name = "ALPHA")]
+    zipf: Option<f64>,
+    /// Compare every byte that is read (CPU figures then include that; latencies do not)
+    #[arg(long)]
+    verify: bool,
+    /// Copies of each object
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
+    replicas: u64,
+    /// Leave the objects in the store
+    #[arg(long)]
+    keep: bool,
+    /// Where all choices come from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// One JSON document on stdout
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    link: LinkArgs,
+}
+
+/// Batches below which a median says little.
+const BATCHES_MIN: u64 = 30;
+
+impl Args {
+    /// Measure.
+    ///
+    /// # Errors
+    /// What the user has to know.
+    pub fn run(self) -> Outcome {
+        let env = RealEnv::new();
+        let plan = self.plan(&format!("mcctl-bench-{:016x}-", env.rng()))?;
+        self.check_memory(&plan)?;
+        // Tasks wait more than they work: bytes are moved by the transfer engine's threads.
+        runtime::block_on(processors().max(2), async {
+            let mut signals = Signals::take()?;
+            let master = self.link.master.resolve()?;
+            let LinkPlan { node: node_plan, config, warnings } = self.link.plan(&master).await?;
+            for warning in warnings {
+                output::say(format!("warning: {warning}"));
+            }
+            let client_config = config.client.clone();
+            let node = tokio::select! {
+                started = Node::start(config, env.clone()) => started.map_err(|error| node::failure(&node_plan, error))?,
+                signal = signals.next() => return Err(Failure::no(format!("{signal}: stopped before it was ready"))),
+            };
+            let mut clients = Vec::new();
+            for _ in 0..self.clients {
+                let engine = node.client().engine().clone();
+                match StoreClient::connect(client_config.clone(), env.clone(), engine, None).await {
+                    Ok(client) => clients.push(client),
+                    Err(error) => {
+                        runtime::stop_in_time("the client", node.stop()).await;
+                        return Err(Failure::unreachable(format!("cannot connect client {}", clients.len() + 1))
+                            .tried(format!("master {} ({})", master.at, master.origin))
+                            .found(error.to_string()));
+                    }
+                }
+            }
+            let told = self.measure(&node, clients, &plan, &mut signals, &master.at.to_string()).await;
+            runtime::stop_in_time("the client", node.stop()).await;
+            told
+        })
+    }
+
+    fn plan(&self, prefix: &str) -> Result<Plan, Failure> {
+        let plan = Plan {
+            prefix: prefix.to_owned(),
+            sizes: self.object_size.iter().map(|size| size.0).collect(),
+            objects: self.objects,
+            batch: self.batch,
+            duration: self.duration,
+            read_ratio: self.read_ratio,
+            zipf: self.zipf,
+            verify: self.verify,
+            replicas: self.replicas,
+            seed: Seed(self.seed),
+        };
+        plan.check().map_err(|error| {
+            let next = match error {
+                PlanError::TooLarge { .. } => "lower --object-size or --batch",
+                PlanError::Zipf(_) => "give --zipf 0.99, for example",
+                PlanError::Ratio(_) => "give --read-ratio 0.9, for example",
+                PlanError::Nothing(_) => "give --object-size 1mb, for example",
+            };
+            Failure::usage(error.to_string()).next(next)
+        })?;
+        Ok(plan)
+    }
+
+    /// Each client has room for a batch out and a batch in.
+    fn check_memory(&self, plan: &Plan) -> Result<(), Failure> {
+        let wanted = plan.batch_bytes().saturating_mul(2).saturating_mul(u64::from(self.clients));
+        let available = host::memory().map_or(u64::MAX, |memory| memory.available);
+        if wanted > available {
+            return Err(Failure::host(format!("{} of memory are wanted", ByteSize(wanted)))
+                .tried("take memory for a batch out and a batch in, for each client")
+                .found(format!("{} are available", ByteSize(available)))
+                .next("lower --object-size, --batch or --clients"));
+        }
+        Ok(())
+    }
+
+    async fn measure(
+        &self,
+        node: &Node<RealEnv>,
+        clients: Vec<StoreClient<RealEnv>>,
+        plan: &Plan,
+        signals: &mut Signals,
+        master: &str,
+    ) -> Outcome {
+        let stop = Stop::default();
+        let mut running = tokio::spawn(bench::run(RealEnv::new(), clients, plan.clone(), stop.clone()));
+        let mut stopped = None;
+        let passes = loop {
+            tokio::select! {
+                passes = &mut running => break passes.unwrap_or_else(|bug| std::panic::resume_unwind(bug.into_panic())),
+                signal = signals.next() => {
+                    if stopped.is_some() {
+                        running.abort();
+                        return Err(Failure::no(format!("{signal}: stopped without a report; its objects are left"))
+                            .next(format!("mcctl store rm --force --regex '{}' --master {master}", plan.every_key())));
+                    }
+                    output::say(format!("{signal}: the batches under way end, then the report comes"));
+                    stop.stop();
+                    stopped = Some(signal);
+                }
+            }
+        };
+        let ours = plan.every_key();
+        let left = match self.keep {
+            true => Ok(None),
+            false => tokio::select! {
+                gone = node.client().remove_by_regex(&ours, true) => gone.map(Some),
+                signal = signals.next() => {
+                    output::say(format!("{signal}: its objects may be left"));
+                    Ok(None)
+                }
+            },
+        };
+        let report = Report::new(self, plan, master, &passes, stopped.is_some(), left);
+        if self.json {
+            output::json(&report)?;
+        } else {
+            output::data(report.text())?;
+        }
+        Ok(if report.failures() > 0 { Exit::No } else { Exit::Done })
+    }
+}
+
+/// The document.
+#[derive(Debug, Serialize)]
+struct Report {
+    schema: &'static str,
+    master: String,
+    prefix: String,
+    object_bytes: Vec<u64>,
+    objects: u32,
+    batch: u32,
+    clients: u32,
+    replicas: u64,
+    read_ratio: f64,
+    zipf: Option<f64>,
+    seed: u64,
+    verified: bool,
+    stopped: bool,
+    passes: Vec<PassReport>,
+    /// Objects that were removed at the end; none: they are left, or nobody knows.
+    removed: Option<i64>,
+    doubts: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct PassReport {
+    name: &'static str,
+    seconds: f64,
+    cpu_s: f64,
+    cpu_us_per_object: Option<f64>,
+    cpu_s_per_gb: Option<f64>,
+    put: Option<Figures>,
+    get: Option<Figures>,
+}
+
+#[derive(Debug, Serialize)]
+struct Figures {
+    batches: u64,
+    objects: u64,
+    bytes: u64,
+    objects_per_s: f64,
+    gb_per_s: f64,
+    /// Of a whole batch.
+    latency: Option<Summary>,
+    missing: u64,
+    already_there: u64,
+    verified: u64,
+    failed: u64,
+    failures: BTreeMap<String, FailureReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct FailureReport {
+    count: u64,
+    first: String,
+}
+
+impl Figures {
+    fn new(pass: &Pass, done: &Done) -> Option<Figures> {
+        let failed = done.failures();
+        let any = done.objects + done.missing + done.taken + failed;
+        (any > 0).then(|| Figures {
+            batches: done.batches,
+            objects: done.objects,
+            bytes: done.bytes,
+            objects_per_s: pass.per_second(done.objects),
+            gb_per_s: pass.per_second(done.bytes) / 1e9,
+            latency: done.latency.summary(),
+            missing: done.missing,
+            already_there: done.taken,
+            verified: done.verified,
+            failed,
+            failures: done
+                .failed
+                .iter()
+                .map(|(name, failed)| {
+                    (name.clone(), FailureReport { count: failed.count, first: failed.first.clone() })
+                })
+                .collect(),
+        })
+    }
+}
+
+impl Report {
+    fn new(
+        args: &Args,
+        plan: &Plan,
+        master: &str,
+        passes: &[Pass],
+        stopped: bool,
+        left: Result<Option<i64>, StoreError>,
+    ) -> Report {
+        let mut doubts = Vec::new();
+        if stopped {
+            doubts.push("a signal ended it before its time: the figures are those of what ran".to_owned());
+        }
+        for pass in passes {
+            for (what, done) in [("put", &pass.put), ("get", &pass.get)] {
+                let latencies = done.latency.count();
+                if latencies > 0 && latencies < BATCHES_MIN {
+                    doubts.push(format!(
+                        "{}: {latencies} batches of {what}, too few for a latency: raise --objects or --duration, or lower --batch",
+                        pass.name
+                    ));
+                }
+                if done.missing > 0 {
+                    doubts.push(format!(
+                        "{}: {} objects were not there to be read: the store has evicted them, or never got them",
+                        pass.name, done.missing
+                    ));
+                }
+            }
+        }
+        let removed = left.unwrap_or_else(|error| {
+            doubts.push(format!("its objects are left in the store: {error}"));
+            None
+        });
+        let passes = passes.iter().map(|pass| {
+            let gb = (pass.put.bytes + pass.get.bytes) as f64 / 1e9;
+            let cpu = pass.cpu.as_secs_f64();
+            PassReport {
+                name: pass.name,
+                seconds: pass.elapsed.as_secs_f64(),
+                cpu_s: cpu,
+                cpu_us_per_object: pass.cpu_per_object().map(|cpu| cpu.as_secs_f64() * 1e6),
+                cpu_s_per_gb: (gb > 0.0).then(|| cpu / gb),
+                put: Figures::new(pass, &pass.put),
+                get: Figures::new(pass, &pass.get),
+            }
+        });
+        Report {
+            schema: "mcctl.bench.store/1",
+            master: master.to_owned(),
+            prefix: plan.prefix.clone(),
+            object_bytes: plan.sizes.clone(),
+            objects: plan.objects,
+            batch: plan.batch,
+            clients: args.clients,
+            replicas: plan.replicas,
+            read_ratio: plan.read_ratio,
+            zipf: plan.zipf,
+            seed: plan.seed.0,
+            verified: plan.verify,
+            stopped,
+            passes: passes.collect(),
+            removed,
+            doubts,
+        }
+    }
+
+    fn failures(&self) -> u64 {
+        let figures = self.passes.iter().flat_map(|pass| [&pass.put, &pass.get]);
+        figures.flatten().map(|figures| figures.failed).sum()
+    }
+
+    /// The report for people.
+    fn text(&self) -> String {
+        let sizes: Vec<String> = self.object_bytes.iter().map(|bytes| ByteSize(*bytes).to_string()).collect();
+        let mut text = format!(
+            "store at {}: {} objects of {}, {} a batch, {} client{} (seed {})\n\n",
+            self.master,
+            self.objects,
+            sizes.join(", "),
+            self.batch,
+            self.clients,
+            if self.clients == 1 { "" } else { "s" },
+            self.seed,
+        );
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        table.set_header([
+            "pass",
+            "what",
+            "objects",
+            "objects/s",
+            "GB/s",
+            "batch p50 ms",
+            "p90",
+            "p99",
+            "max",
+            "CPU us/object",
+        ]);
+        for column in table.column_iter_mut().skip(2) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        let ms = |duration: std::time::Duration| format!("{:.2}", duration.as_secs_f64() * 1e3);
+        for pass in &self.passes {
+            for (what, figures) in [("put", &pass.put), ("get", &pass.get)] {
+                let Some(figures) = figures else { continue };
+                let at = |of: fn(&Summary) -> Option<std::time::Duration>| match &figures.latency {
+                    None => "-".to_owned(),
+                    Some(summary) => of(summary).map_or("too few".to_owned(), ms),
+                };
+                table.add_row([
+                    pass.name.to_owned(),
+                    what.to_owned(),
+                    figures.objects.to_string(),
+                    format!("{:.0}", figures.objects_per_s),
+                    format!("{:.3}", figures.gb_per_s),
+                    at(|s| Some(s.p50)),
+                    at(|s| s.p90),
+                    at(|s| s.p99),
+                    at(|s| Some(s.max)),
+                    pass.cpu_us_per_object.map_or("-".to_owned(), |cpu| format!("{cpu:.0}")),
+                ]);
+            }
+        }
+        text.push_str(&format!("{table}\n"));
+        for pass in &self.passes {
+            for (what, figures) in [("put", &pass.put), ("get", &pass.get)] {
+                for (name, failed) in figures.iter().flat_map(|figures| &figures.failures) {
+                    text.push_str(&format!(
+                        "failed: {}: {what}: {} x {name}: {}\n",
+                        pass.name, failed.count, failed.first
+                    ));
+                }
+            }
+        }
+        if self.verified {
+            let verified: u64 = self.passes.iter().filter_map(|pass| Some(pass.get.as_ref()?.verified)).sum();
+            text.push_str(&format!("{verified} objects compared byte for byte\n"));
+        }
+        for doubt in &self.doubts {
+            text.push_str(&format!("doubt: {doubt}\n"));
+        }
+        match self.removed {
+            Some(removed) => text.push_str(&format!("{removed} objects removed again\n")),
+            None => text.push_str(&format!("its objects are left: {}...\n", self.prefix)),
+        }
+        text
+    }
+}

@@ -1,0 +1,194 @@
+//! One client's part of a pass.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rand_chacha::ChaCha8Rng;
+
+use crate::engine::base::{ErrorCode, Mono, ObjectKey};
+use crate::engine::bench::store::{Done, Failed, Kind, Plan, Share, Shared, is_over};
+use crate::engine::env::Env;
+use crate::engine::store::{PutOutcome, StoreClient, StoreError, payload};
+use crate::engine::sys::memory::{Memory, Slice};
+use crate::engine::wire::types::ReplicateConfig;
+
+/// A client, with the memory that its batches go from and to.
+pub(super) struct Client<E: Env> {
+    env: E,
+    store: StoreClient<E>,
+    rng: ChaCha8Rng,
+    from: Arc<Memory>,
+    into: Arc<Memory>,
+}
+
+impl<E: Env> Client<E> {
+    pub fn new(env: E, store: StoreClient<E>, plan: &Plan, index: u64) -> Client<E> {
+        let length = usize::try_from(plan.batch_bytes()).unwrap_or(usize::MAX);
+        let memory = |bytes: Vec<u8>| Arc::new(Memory::from_vec(bytes));
+        let rng = plan.seed.generator("store bench", index);
+        Client { env, store, rng, from: memory(payload(plan.seed.0, length)), into: memory(vec![0; length]) }
+    }
+
+    /// Work until there is nothing left to do, the time is up or the run is stopped.
+    pub async fn work(&mut self, kind: Kind, shared: &Shared, until: Option<Mono>) -> Share {
+        let mut share = Share::default();
+        let plan = &shared.plan;
+        let goal = match (kind, until) {
+            (Kind::Put, _) => plan.objects,
+            (_, Some(_)) => u32::MAX,
+            (_, None) => plan.objects,
+        };
+        let mut turn = 0;
+        while !shared.stop.is_told() && !is_over(self.env.now(), until) {
+            let is_read = kind == Kind::Get || (kind == Kind::Mixed && plan.reads(&mut self.rng));
+            // A mixed pass has as many operations as there are objects, too.
+            if kind == Kind::Mixed && until.is_none() {
+                if turn >= goal.div_ceil(plan.batch) {
+                    break;
+                }
+                turn += 1;
+            }
+            if is_read {
+                let first = shared.next_reads(kind, plan.batch);
+                let count = if until.is_some() || kind == Kind::Mixed {
+                    plan.batch
+                } else {
+                    goal.saturating_sub(first).min(plan.batch)
+                };
+                if count == 0 {
+                    break;
+                }
+                let stored = shared.stored.load(Ordering::Relaxed);
+                let indices =
+                    (first..).take(count as usize).map(|turn| plan.chosen(turn, stored, &mut self.rng)).collect();
+                self.read(plan, indices, &mut share.get).await;
+            } else {
+                let first = shared.next.fetch_add(plan.batch, Ordering::Relaxed);
+                let count = if kind == Kind::Put { goal.saturating_sub(first).min(plan.batch) } else { plan.batch };
+                if count == 0 || first > u32::MAX - 2 * plan.batch {
+                    break;
+                }
+                self.put(plan, first..first + count, &mut share.put).await;
+                shared.stored.fetch_add(count, Ordering::Relaxed);
+            }
+        }
+        share
+    }
+
+    async fn put(&self, plan: &Plan, indices: std::ops::Range<u32>, done: &mut Done) {
+        let objects = slices(plan, indices.clone(), &self.from);
+        if plan.verify {
+            let (mine, seed) = (objects.clone(), plan.seed.0);
+            let fill = move || {
+                for ((_, slice), index) in mine.iter().zip(indices) {
+                    slice.copy_from_bytes(&expected(seed, index, slice.len()));
+                }
+            };
+            if tokio::task::spawn_blocking(fill).await.is_err() {
+                return;
+            }
+        }
+        let config = ReplicateConfig { replica_num: plan.replicas, ..ReplicateConfig::default() };
+        let began = self.env.now();
+        let answers = self.store.batch_put(&objects, &config).await;
+        let took = self.env.now().since(began);
+        let answers = match answers {
+            Ok(answers) => answers,
+            Err(error) => return failed(done, &error, objects.len() as u64),
+        };
+        let before = done.objects;
+        for (answer, (_, slice)) in answers.iter().zip(&objects) {
+            match answer {
+                Ok(PutOutcome::Stored { .. }) => {
+                    done.objects += 1;
+                    done.bytes += slice.len() as u64;
+                }
+                Ok(PutOutcome::AlreadyExists) => done.taken += 1,
+                Err(error) => failed(done, error, 1),
+            }
+        }
+        if done.objects > before {
+            done.batches += 1;
+            done.latency.record(took, 1);
+        }
+    }
+
+    async fn read(&self, plan: &Plan, indices: Vec<u32>, done: &mut Done) {
+        let objects = slices(plan, indices.iter().copied(), &self.into);
+        let began = self.env.now();
+        let answers = self.store.batch_get_into(&objects).await;
+        let took = self.env.now().since(began);
+        let answers = match answers {
+            Ok(answers) => answers,
+            Err(error) => return failed(done, &error, objects.len() as u64),
+        };
+        let before = done.objects;
+        let mut came = Vec::new();
+        for ((answer, (_, slice)), index) in answers.into_iter().zip(&objects).zip(indices) {
+            match answer {
+                Ok(bytes) => {
+                    done.objects += 1;
+                    done.bytes += bytes as u64;
+                    came.push((index, slice.clone(), bytes));
+                }
+                Err(error) if error.code() == ErrorCode::OBJECT_NOT_FOUND => done.missing += 1,
+                Err(error) => failed(done, &error, 1),
+            }
+        }
+        if done.objects > before {
+            done.batches += 1;
+            done.latency.record(took, 1);
+        }
+        if plan.verify && !came.is_empty() {
+            let (seed, plan) = (plan.seed.0, plan.clone());
+            let compare = move || -> Vec<(u32, bool)> {
+                let same = |(index, slice, bytes): &(u32, Slice, usize)| {
+                    *bytes as u64 == plan.size(*index) && slice.to_vec() == expected(seed, *index, *bytes)
+                };
+                came.iter().map(|one| (one.0, same(one))).collect()
+            };
+            for (index, same) in tokio::task::spawn_blocking(compare).await.unwrap_or_default() {
+                if same {
+                    done.verified += 1;
+                } else {
+                    let first = format!("object {index} came back with other bytes than were put");
+                    done.failed.entry("WRONG_BYTES".to_owned()).or_insert(Failed { count: 0, first }).count += 1;
+                }
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// The number of the first of the next reads.
+    fn next_reads(&self, kind: Kind, batch: u32) -> u32 {
+        match kind {
+            Kind::Get => self.next.fetch_add(batch, Ordering::Relaxed),
+            // Its own numbers are those of puts.
+            _ => self.next.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// What object number `index` holds, where it is compared.
+fn expected(seed: u64, index: u32, length: usize) -> Vec<u8> {
+    payload(seed.rotate_left(32) ^ (u64::from(index) << 1 | 1), length)
+}
+
+/// Objects of `indices`, one after the other in `memory`.
+fn slices(plan: &Plan, indices: impl IntoIterator<Item = u32>, memory: &Arc<Memory>) -> Vec<(ObjectKey, Slice)> {
+    let mut at = 0;
+    let slice = |index: u32| {
+        let length = usize::try_from(plan.size(index)).unwrap_or(usize::MAX);
+        let slice = memory.slice(at, length).expect("it is as long as the largest batch");
+        at += length;
+        (plan.key(index), slice)
+    };
+    indices.into_iter().map(slice).collect()
+}
+
+fn failed(done: &mut Done, error: &StoreError, count: u64) {
+    let code = error.code();
+    let name = code.name().map_or_else(|| code.to_string(), str::to_owned);
+    done.failed.entry(name).or_insert_with(|| Failed { count: 0, first: error.to_string() }).count += count;
+}
