@@ -55,6 +55,8 @@ pub enum Mark {
     Line(Vec<(f64, f64)>),
     /// The area between two values at each x.
     Area(Vec<(f64, f64, f64)>),
+    /// The same, so faint that lines are seen on it.
+    Band(Vec<(f64, f64, f64)>),
     /// A point with its interval: x, low, value, high.
     Whisker(Vec<(f64, f64, f64, f64)>),
 }
@@ -81,6 +83,11 @@ impl Series {
         Series { name: name.to_owned(), colour, mark: Mark::Area(points) }
     }
 
+    /// A faint area.
+    pub fn band(name: &str, colour: usize, points: Vec<(f64, f64, f64)>) -> Series {
+        Series { name: name.to_owned(), colour, mark: Mark::Band(points) }
+    }
+
     /// Points with intervals.
     pub fn whiskers(name: &str, colour: usize, points: Vec<(f64, f64, f64, f64)>) -> Series {
         Series { name: name.to_owned(), colour, mark: Mark::Whisker(points) }
@@ -89,7 +96,7 @@ impl Series {
     fn xs(&self) -> Vec<f64> {
         match &self.mark {
             Mark::Line(points) => points.iter().map(|point| point.0).collect(),
-            Mark::Area(points) => points.iter().map(|point| point.0).collect(),
+            Mark::Area(points) | Mark::Band(points) => points.iter().map(|point| point.0).collect(),
             Mark::Whisker(points) => points.iter().map(|point| point.0).collect(),
         }
     }
@@ -97,7 +104,7 @@ impl Series {
     fn ys(&self) -> Vec<f64> {
         match &self.mark {
             Mark::Line(points) => points.iter().map(|point| point.1).collect(),
-            Mark::Area(points) => points.iter().flat_map(|point| [point.1, point.2]).collect(),
+            Mark::Area(points) | Mark::Band(points) => points.iter().flat_map(|point| [point.1, point.2]).collect(),
             Mark::Whisker(points) => points.iter().flat_map(|point| [point.1, point.2, point.3]).collect(),
         }
     }
@@ -209,7 +216,8 @@ impl Plot {
     /// Names of the series, from the right end of the title's line or the line below it.
     fn legend(&self) -> String {
         let named: Vec<&Series> = self.series.iter().filter(|series| !series.name.is_empty()).collect();
-        if named.len() < 2 {
+        let areas = named.iter().any(|series| matches!(series.mark, Mark::Area(_)));
+        if named.len() < 2 && !areas {
             return String::new();
         }
         let mut x = LEFT;
@@ -218,7 +226,11 @@ impl Plot {
             text.push_str(&format!(
                 "<rect x=\"{x:.1}\" y=\"21\" width=\"10\" height=\"8\" fill=\"{}\"{}/><text x=\"{:.1}\" y=\"29\" font-size=\"11\">{}</text>\n",
                 colour(series.colour),
-                if matches!(series.mark, Mark::Area(_)) { " fill-opacity=\"0.6\"" } else { "" },
+                match series.mark {
+                    Mark::Area(_) => " fill-opacity=\"0.6\"",
+                    Mark::Band(_) => " fill-opacity=\"0.2\"",
+                    _ => "",
+                },
                 x + 14.0,
                 marked(&series.name)
             ));
@@ -285,7 +297,8 @@ impl Places {
                 }
                 text
             }
-            Mark::Area(points) => {
+            Mark::Area(points) | Mark::Band(points) => {
+                let opacity = if matches!(series.mark, Mark::Area(_)) { 0.6 } else { 0.2 };
                 let points: Vec<_> =
                     points.iter().filter(|(x, a, b)| x.is_finite() && a.is_finite() && b.is_finite()).collect();
                 // A single value has some width, too.
@@ -307,7 +320,7 @@ impl Places {
                     return String::new();
                 }
                 format!(
-                    "<polygon fill=\"{colour}\" fill-opacity=\"0.6\" stroke=\"none\" points=\"{}\"/>\n",
+                    "<polygon fill=\"{colour}\" fill-opacity=\"{opacity}\" stroke=\"none\" points=\"{}\"/>\n",
                     places.join(" ")
                 )
             }

@@ -6,9 +6,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::command::{bench, document};
-use super::server::Manner;
+use super::server::{Heard, Manner, serve_and_hear};
 use super::validate::validate;
-use crate::cli::Run;
+use crate::cli::{Run, command, finish};
+use crate::peer::process::{PATIENCE, wait_until};
 
 fn quick(_: usize) -> Manner {
     Manner::Answer(3, Duration::from_millis(2), Duration::from_millis(1))
@@ -137,4 +138,64 @@ fn a_table_fits_a_terminal() {
     for line in told.succeeds().lines() {
         assert!(line.chars().count() <= 120, "{line}");
     }
+}
+
+#[test]
+fn an_interrupted_run_goes_on_with_what_has_not_ended_and_reports_both() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (whole, cut) = (folder.path().join("whole"), folder.path().join("cut"));
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let heard = Heard::default();
+    let port = runtime.block_on(serve_and_hear(quick, heard.clone()));
+    let url = format!("--url=http://127.0.0.1:{port}");
+    let go = |more: &[&str]| {
+        heard.lock().expect("nobody panics with it").clear();
+        let line = [&["bench", "multi-turn", &url], &SMALL[..], more].concat();
+        let run = finish(command(&line).output().expect("it starts"));
+        (run, heard.lock().expect("nobody panics with it").len())
+    };
+    let (run, asked) = go(&[&flag("records", &whole)]);
+    assert_eq!((run.code, asked), (0, 12), "{run:?}");
+    let text = std::fs::read_to_string(&whole).expect("there");
+    let conversation = |line: &&str| line.contains("\"conversation\":2,") || line.contains("\"conversation\":0,");
+    let mut left: Vec<&str> = text.lines().take(2).collect();
+    left.extend(text.lines().filter(conversation));
+    // One more turn of another conversation, and a line that was cut off.
+    left.extend(text.lines().find(|line| line.contains("\"conversation\":3,\"turn\":1,")));
+    let resume = flag("resume", &cut);
+    std::fs::write(&cut, left.join("\n") + "\n{\"pass\":0,\"si").expect("room");
+    let (refused, asked) = go(&[&resume, "--seed=9"]);
+    assert!(refused.code == 2 && refused.stderr.contains("another measurement") && asked == 0, "{refused:?}");
+    let (run, asked) = go(&[&resume, "--json"]);
+    assert_eq!((run.code, asked), (0, 6), "two of four conversations are left: {run:?}");
+    let told = document(&run);
+    assert_eq!((&told["passes"][0]["sent"], &told["passes"][0]["completed"]), (&json!(12), &json!(12)));
+    assert!(told["doubts"][0].as_str().is_some_and(|doubt| doubt.contains("interrupted")), "{told}");
+    // What was left is a whole now: nothing is asked once more.
+    let (run, asked) = go(&[&resume]);
+    assert!(run.code == 0 && asked == 0 && run.stdout.contains("12 sent, 12 ok"), "{run:?}");
+    let (run, _) = go(&[&flag("resume", Path::new("/nonexistent"))]);
+    assert_eq!(run.code, 2, "{run:?}");
+}
+
+#[test]
+fn a_signal_ends_the_run_with_its_report_and_whole_files() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let records = folder.path().join("r");
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let heard = Heard::default();
+    let slow = |_: usize| Manner::Answer(3, Duration::from_millis(100), Duration::from_millis(1));
+    let port = runtime.block_on(serve_and_hear(slow, heard.clone()));
+    let url = format!("--url=http://127.0.0.1:{port}");
+    let mut line =
+        command(&["bench", "multi-turn", &url, "--num-clients=1000", "--max-parallel=2", "--request-rate=inf"]);
+    line.arg(flag("records", &records)).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let child = line.spawn().expect("it starts");
+    wait_until("it asks", PATIENCE, || heard.lock().expect("nobody panics with it").len() >= 5);
+    let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).expect("it runs");
+    let run = finish(child.wait_with_output().expect("it ends"));
+    assert!(run.code == 0 && run.stdout.contains("SIGINT ended the run early"), "{run:?}");
+    let written = lines(&records);
+    assert_eq!(written.last().map(|last| &last["ends"]["stopped"]), Some(&json!(true)));
 }

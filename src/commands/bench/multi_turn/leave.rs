@@ -46,7 +46,21 @@ impl Leave {
     /// Signals cannot be taken, or there is no runtime.
     pub fn carry_out(&mut self, session: Session, more: &mut dyn Observer) -> Result<Measured, Failure> {
         let mut view = View::new(self.screen.clone());
-        measure::carry_out(session, vec![&mut self.files, &mut view, more], &self.screen)
+        let (earlier, doubt) = match self.files.resumed() {
+            None => (Vec::new(), None),
+            Some(resumed) => {
+                let doubt = format!(
+                    "up to {} requests are of a run that began {} and was interrupted: the caches were not as they would have been \
+                     in one run, and time between tokens is of this one alone",
+                    resumed.requests, resumed.started
+                );
+                (resumed.passes, Some(doubt))
+            }
+        };
+        let observers: Vec<&mut dyn Observer> = vec![&mut self.files, &mut view, more];
+        let mut measured = measure::carry_out(session, earlier, observers, &self.screen)?;
+        measured.doubts.extend(doubt);
+        Ok(measured)
     }
 
     /// Close the files and leave `report`; the exit code, `exit` unless something could not be written.

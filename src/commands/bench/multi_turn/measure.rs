@@ -9,7 +9,7 @@ use crate::commands::bench::multi_turn::live::Screen;
 use crate::commands::error::Failure;
 use crate::commands::runtime::{self, Signals};
 use crate::engine::env::RealEnv;
-use crate::engine::load::session::{Executed, Observer, Observers, Session};
+use crate::engine::load::session::{Before, Executed, Observer, Observers, Session};
 use crate::engine::load::target::Target;
 
 /// What was measured.
@@ -18,6 +18,8 @@ pub struct Measured {
     pub sides: Vec<(String, Target)>,
     /// Their passes.
     pub executed: Executed,
+    /// Why all of it may be doubted, as far as it is known already.
+    pub doubts: Vec<String>,
     /// The signal that ended it early.
     pub signal: Option<&'static str>,
 }
@@ -26,7 +28,12 @@ pub struct Measured {
 ///
 /// # Errors
 /// Signals cannot be taken, or there is no runtime.
-pub fn carry_out(session: Session, observers: Vec<&mut dyn Observer>, screen: &Screen) -> Result<Measured, Failure> {
+pub fn carry_out(
+    session: Session,
+    earlier: Vec<Before>,
+    observers: Vec<&mut dyn Observer>,
+    screen: &Screen,
+) -> Result<Measured, Failure> {
     let sides = session.sides.iter().map(|side| (side.name.clone(), side.target.clone())).collect();
     runtime::block_on(0, async {
         let mut signals = Signals::take()?;
@@ -35,7 +42,7 @@ pub fn carry_out(session: Session, observers: Vec<&mut dyn Observer>, screen: &S
         let (tell, mut stop) = mpsc::channel(2);
         let mut observers = Observers(observers);
         let mut signal = None;
-        let mut running = pin!(session.execute(RealEnv::new(), &mut stop, &mut observers));
+        let mut running = pin!(session.go_on(RealEnv::new(), earlier, &mut stop, &mut observers));
         let executed = loop {
             tokio::select! {
                 executed = &mut running => break executed,
@@ -47,6 +54,6 @@ pub fn carry_out(session: Session, observers: Vec<&mut dyn Observer>, screen: &S
                 }
             }
         };
-        Ok(Measured { sides, executed, signal })
+        Ok(Measured { sides, executed, doubts: Vec::new(), signal })
     })
 }

@@ -90,6 +90,7 @@ impl Args {
 
     /// The workload's name, as other programs' results have it.
     fn dataset(&self) -> String {
-        "synthetic".to_owned()
+        let name = self.workload.dataset.dataset_name.and_then(|name| clap::ValueEnum::to_possible_value(&name));
+        name.map_or("synthetic".to_owned(), |name| name.get_name().to_owned())
     }
 }

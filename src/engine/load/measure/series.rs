@@ -46,7 +46,8 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    fn plus(&mut self, other: &Bucket) {
+    /// Add what happened in `other`.
+    pub fn plus(&mut self, other: &Bucket) {
         self.sent += other.sent;
         self.ended += other.ended;
         self.failed += other.failed;

@@ -3,6 +3,7 @@
 //! Every way to measure is a schedule and a look at what its passes brought: a plain run is one pass, a sweep is a pass per rate, a
 //! comparison is passes that take turns between two endpoints, a ladder is passes with a control step before each.
 
+mod before;
 mod control;
 mod pass;
 
@@ -16,9 +17,10 @@ use tokio::sync::mpsc;
 use crate::engine::env::Env;
 use crate::engine::load::server::Server;
 use crate::engine::load::target::Target;
-use crate::engine::load::workload::{Part, Workload};
+use crate::engine::load::workload::{Left, Part, Workload};
 use crate::engine::load::{Bounds, Driver, Live, Pace, Record, Rules, Seed, run};
 
+pub use before::Before;
 pub use control::{Control, ControlError, Tier};
 pub use pass::{FIGURES_MAX, Figure, Pass, PassId};
 
@@ -73,6 +75,10 @@ pub trait Observer {
     fn begins(&mut self, pass: &PassId, conversations: u64, requests: u64, live: &Arc<Live>) {
         let _ = (pass, conversations, requests, live);
     }
+    /// A request of it ended in the interrupted run that is gone on with.
+    fn before(&mut self, pass: &PassId, record: &Record) {
+        let _ = (pass, record);
+    }
     /// A request of it ended.
     fn record(&mut self, pass: &PassId, record: &Record) {
         let _ = (pass, record);
@@ -103,6 +109,9 @@ pub struct Observers<'a>(pub Vec<&'a mut dyn Observer>);
 impl Observer for Observers<'_> {
     fn begins(&mut self, pass: &PassId, conversations: u64, requests: u64, live: &Arc<Live>) {
         self.0.iter_mut().for_each(|one| one.begins(pass, conversations, requests, live));
+    }
+    fn before(&mut self, pass: &PassId, record: &Record) {
+        self.0.iter_mut().for_each(|one| one.before(pass, record));
     }
     fn record(&mut self, pass: &PassId, record: &Record) {
         self.0.iter_mut().for_each(|one| one.record(pass, record));
@@ -143,15 +152,29 @@ impl Session {
     /// Carry out the schedule. When `stop` comes, the step in hand ends early and nothing follows; when it comes again, what is in flight
     /// is given up.
     pub async fn execute<E: Env + Unpin>(
-        mut self,
+        self,
         env: E,
         stop: &mut mpsc::Receiver<()>,
         observer: &mut dyn Observer,
     ) -> Executed {
+        self.go_on(env, Vec::new(), stop, observer).await
+    }
+
+    /// The same, going on from what an interrupted run left of its passes, in order: what ended there is not asked again, and counts.
+    pub async fn go_on<E: Env + Unpin>(
+        mut self,
+        env: E,
+        earlier: Vec<Before>,
+        stop: &mut mpsc::Receiver<()>,
+        observer: &mut dyn Observer,
+    ) -> Executed {
+        let mut earlier = VecDeque::from(earlier);
         let mut executed = Executed { passes: Vec::new(), broke: None, stopped: false };
         while let Some((at, step)) = self.schedule.pop_front() {
             let Some(side) = self.sides.get_mut(at) else { continue };
             match step {
+                // It prepared a pass that is over.
+                Step::Control(_) if earlier.front().is_some_and(|pass| pass.complete) => {}
                 Step::Control(step) => {
                     observer.note(&format!("{}: {step}", side.name));
                     if let Err(error) = control::perform(&env, side, &step).await {
@@ -160,7 +183,9 @@ impl Session {
                     }
                 }
                 Step::Pass(plan) => {
-                    let pass = pass(&env, side, at, *plan, self.seed, self.keep_figures, stop, observer).await;
+                    let before = earlier.pop_front().unwrap_or_default();
+                    let pass =
+                        pass(&env, side, at, (*plan, before), self.seed, self.keep_figures, stop, observer).await;
                     let next = observer.ended(&pass);
                     executed.stopped = pass.ran.stopped;
                     executed.passes.push(pass);
@@ -180,7 +205,7 @@ async fn pass<E: Env + Unpin>(
     env: &E,
     side: &mut Side,
     at: usize,
-    plan: PassPlan,
+    (plan, before): (PassPlan, Before),
     seed: Seed,
     keep_figures: bool,
     stop: &mut mpsc::Receiver<()>,
@@ -188,17 +213,29 @@ async fn pass<E: Env + Unpin>(
 ) -> Pass {
     let id = PassId { side: at, side_name: side.name.clone(), name: plan.name, block: plan.block };
     let from = plan.part.start;
-    let mut workload = Part::new(&mut *side.workload, plan.part);
+    let mut part = Part::new(&mut *side.workload, plan.part);
+    let rest = before.rest(&part.scripts(), from);
+    let places = rest.conversations.clone();
+    let mut workload = Left::new(&mut part, rest.conversations);
     let scripts = workload.scripts();
     let (conversations, requests) = (scripts.len(), scripts.iter().map(|script| u64::from(script.turns)).sum());
     let live = Arc::new(Live::default());
     observer.begins(&id, conversations as u64, requests, &live);
     let driver = Driver::new(scripts, plan.pace, plan.rules, seed);
-    let bounds = Bounds { duration: plan.duration, connections: plan.rules.in_flight.min(conversations) };
+    let bounds = Bounds {
+        duration: plan.duration.saturating_sub(rest.clock),
+        connections: plan.rules.in_flight.min(conversations),
+    };
     let mut pass = Pass::new(id);
-    let told = |mut record: Record| {
-        // Inside a part conversations count from zero.
-        record.turn.conversation += from;
+    for record in &rest.kept {
+        pass.add(record, keep_figures);
+        observer.before(&pass.id, record);
+    }
+    let told = |record: Record| {
+        let mut record = before::later(record, rest.clock);
+        // Inside a part, and what is left of it, conversations count from zero.
+        let place = places.get(record.turn.conversation as usize).copied().unwrap_or_default();
+        record.turn.conversation = from + place;
         pass.add(&record, keep_figures);
         observer.record(&pass.id, &record);
     };

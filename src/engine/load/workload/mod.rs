@@ -3,6 +3,7 @@
 pub mod dataset;
 pub mod foreseen;
 mod json_text;
+mod left;
 mod message;
 mod part;
 mod played;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use crate::engine::load::{Answer, Script, Turn};
 
 pub use json_text::Members;
+pub use left::Left;
 pub use message::{Message, Role};
 pub use part::Part;
 pub use played::{Conversation, Planned, Played, Says};

@@ -1,6 +1,7 @@
 //! Files that are written while the run goes.
 
 pub(in crate::commands::bench) mod record;
+mod resume;
 mod sample;
 mod serving;
 mod writer;
@@ -18,6 +19,7 @@ use crate::engine::env::{Env, RealEnv};
 use crate::engine::load::session::{Next, Observer, Pass, PassId};
 use crate::engine::load::{Live, Record};
 
+pub(super) use resume::Resumed;
 pub(super) use writer::Manner as OpenManner;
 pub(super) use writer::open;
 
@@ -33,6 +35,9 @@ pub(super) struct Files {
     pass: u32,
     sums: Serving,
     csv_begun: bool,
+    /// What is gone on with; so many of its passes are over.
+    resumed: Option<Resumed>,
+    over: u32,
 }
 
 impl Files {
@@ -46,6 +51,8 @@ impl Files {
         let new = if output.overwrite { Manner::Over } else { Manner::New };
         let mut add = |path: Option<&std::path::PathBuf>, manner| path.map(|path| opened.add(path, manner)).transpose();
         let records = add(output.records.as_ref(), new)?;
+        // Read before it grows.
+        let earlier = output.resume.as_deref().map(|path| resume::read(path, work)).transpose()?;
         let resumed = add(output.resume.as_ref(), Manner::Append)?;
         let csv = add(output.csv.as_ref(), new)?;
         let serving = add(output.output_file.as_ref(), Manner::Append)?;
@@ -77,7 +84,14 @@ impl Files {
             pass: 0,
             sums: Serving::default(),
             csv_begun: false,
+            over: earlier.as_ref().map_or(0, Resumed::over),
+            resumed: earlier,
         })
+    }
+
+    /// What is gone on with.
+    pub(super) fn resumed(&mut self) -> Option<Resumed> {
+        self.resumed.take()
     }
 
     /// Close them; what is wrong with them, a sentence each.
@@ -93,6 +107,9 @@ impl Files {
 impl Observer for Files {
     fn begins(&mut self, pass: &PassId, conversations: u64, requests: u64, live: &Arc<Live>) {
         self.sums = Serving::begins(live);
+        if self.pass < self.over {
+            return;
+        }
         if let Some(which) = self.records {
             let begins = Begins {
                 pass: self.pass,
@@ -105,6 +122,10 @@ impl Observer for Files {
             };
             self.writer.json(which, &serde_json::json!({ "begins": begins }));
         }
+    }
+
+    fn before(&mut self, _: &PassId, record: &Record) {
+        self.sums.add(record, self.flags.details && self.serving.is_some());
     }
 
     fn record(&mut self, pass: &PassId, record: &Record) {
@@ -126,6 +147,10 @@ impl Observer for Files {
     }
 
     fn ended(&mut self, pass: &Pass) -> Next {
+        if self.pass < self.over {
+            self.pass += 1;
+            return Next::GoOn;
+        }
         if let Some(which) = self.records {
             let ends = Ends {
                 pass: self.pass,

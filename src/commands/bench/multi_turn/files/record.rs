@@ -130,7 +130,6 @@ impl Line {
         }
     }
 
-    #[allow(dead_code)]
     /// The record again, as far as a report needs it: of a failure its kind and words stay.
     pub fn record(&self) -> Record {
         let at = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
@@ -186,7 +185,6 @@ fn said(outcome: &Outcome) -> String {
     }
 }
 
-#[allow(dead_code)]
 /// The outcome of a word; an unknown one is a connection that broke, with its word among what is said.
 fn outcome(word: &str, said: &str) -> Outcome {
     let said = said.to_owned();

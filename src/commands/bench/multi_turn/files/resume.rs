@@ -28,6 +28,13 @@ pub(in crate::commands::bench) struct Resumed {
     pub requests: u64,
 }
 
+impl Resumed {
+    /// So many of its first passes are over.
+    pub fn over(&self) -> u32 {
+        self.passes.iter().take_while(|pass| pass.complete).count() as u32
+    }
+}
+
 /// The passes' ends, as far as they matter here.
 #[derive(Deserialize)]
 struct End {

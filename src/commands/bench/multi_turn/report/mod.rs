@@ -33,7 +33,7 @@ pub(in crate::commands::bench) struct Report {
 impl Report {
     pub fn of(args: &Args, identity: Identity, measured: &Measured) -> Report {
         let executed = &measured.executed;
-        let mut doubts = Vec::new();
+        let mut doubts = measured.doubts.clone();
         if let Some(signal) = measured.signal {
             doubts.push(format!("{signal} ended the run early"));
         }

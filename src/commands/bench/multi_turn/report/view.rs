@@ -7,6 +7,7 @@ use crate::commands::bench::sheet::{Section, Sheet, cut, percent};
 use crate::commands::svg::{Axis, Plot, Series};
 use crate::engine::load::Summary;
 use crate::engine::load::measure::Tokens;
+use crate::engine::load::measure::series::Bucket;
 
 fn ms(duration: Duration) -> String {
     format!("{:.1}", duration.as_secs_f64() * 1e3)
@@ -178,7 +179,7 @@ fn ttft_by_turn(turns: &[TurnRow]) -> Plot {
     let quartiles =
         turns.iter().filter_map(|row| row.ttft_quartiles_ms.map(|[low, high]| (row.turn as f64, low, high)));
     Plot::new("Time to the first token by turn", Axis::close("turn"), Axis::even("ms from the planned instant"))
-        .with(Series::area("half of all", 0, quartiles.collect()))
+        .with(Series::band("half of all", 0, quartiles.collect()))
         .with(Series::line("p90", 1, of(&|summary| summary.p90)))
         .with(Series::line("mean", 2, of(&|summary| Some(summary.mean))))
         .with(Series::line("median", 0, of(&|summary| Some(summary.p50))))
@@ -234,9 +235,29 @@ fn distributions(pass: &PassReport) -> Plot {
         .with(Series::line("whole answer", 2, percent(&all.e2e)))
 }
 
+/// Most points of a plot over the time.
+const POINTS_MAX: usize = 120;
+
+/// The series with buckets as wide as a plot can show, and of a second at least where there are many.
+fn plotted(series: &SeriesReport) -> SeriesReport {
+    let mut step = 1;
+    while series.buckets.len().div_ceil(step) > POINTS_MAX
+        || (series.width_s * (step as f64) < 1.0 && series.buckets.len() > 40)
+    {
+        step *= 2;
+    }
+    let sum = |chunk: &[Bucket]| {
+        let mut sum = Bucket::default();
+        chunk.iter().for_each(|bucket| sum.plus(bucket));
+        sum
+    };
+    SeriesReport { width_s: series.width_s * step as f64, buckets: series.buckets.chunks(step).map(sum).collect() }
+}
+
 fn over_time(series: &SeriesReport) -> Vec<Plot> {
+    let series = plotted(series);
     let at = |place: usize| (place as f64 + 0.5) * series.width_s;
-    let of = |value: &dyn Fn(&crate::engine::load::measure::series::Bucket) -> f64| -> Vec<(f64, f64)> {
+    let of = |value: &dyn Fn(&Bucket) -> f64| -> Vec<(f64, f64)> {
         series.buckets.iter().enumerate().map(|(place, bucket)| (at(place), value(bucket))).collect()
     };
     let seconds = || Axis::even("seconds since the start");
@@ -254,16 +275,19 @@ fn over_time(series: &SeriesReport) -> Vec<Plot> {
         .collect();
     let mut tiers = Plot::new("Cached tokens over the time", seconds(), Axis::even("% of the prompts' tokens"));
     tiers.series = stacked(&seen);
+    let mut requests = Plot::new("Requests", seconds(), Axis::even("in flight; per second"))
+        .with(Series::line("in flight (mean)", 0, of(&|bucket| bucket.busy_s / width)))
+        .with(Series::line("sent per second", 1, of(&|bucket| bucket.sent as f64 / width)));
+    if series.buckets.iter().any(|bucket| bucket.failed > 0) {
+        requests = requests.with(Series::line("failed per second", 5, of(&|bucket| bucket.failed as f64 / width)));
+    }
     vec![
         Plot::new("Tokens of answers", seconds(), Axis::even("tokens per second")).with(Series::line(
             "",
             0,
             of(&|bucket| bucket.output_tokens / width),
         )),
-        Plot::new("Requests", seconds(), Axis::even("in flight; per second"))
-            .with(Series::line("in flight (mean)", 0, of(&|bucket| bucket.busy_s / width)))
-            .with(Series::line("sent per second", 1, of(&|bucket| bucket.sent as f64 / width)))
-            .with(Series::line("failed per second", 5, of(&|bucket| bucket.failed as f64 / width))),
+        requests,
         Plot::new("Time to the first token", seconds(), Axis::even("ms from the planned instant"))
             .with(Series::line("longest", 1, worst))
             .with(Series::line("mean", 0, ttft)),
