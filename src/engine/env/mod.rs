@@ -8,9 +8,11 @@ mod real;
 
 use std::future::Future;
 use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::engine::base::{HostPort, Mono, Unix};
 
@@ -61,6 +63,17 @@ pub trait Net: Clone + Send + Sync + 'static {
     /// # Errors
     /// The system refuses.
     fn attach(socket: Self::Detached) -> io::Result<Self::Stream>;
+    /// From now on [`Net::poll_read_aged`] shall know when bytes came in. Where that cannot be known nothing happens.
+    fn note_arrivals(_stream: &Self::Stream) {}
+    /// Read as [`AsyncRead::poll_read`] does, and tell how long the last of the bytes had lain unread: the time of their arrival does
+    /// not depend on when the program came round to them. Zero where nobody knows.
+    fn poll_read_aged(
+        stream: &mut Self::Stream,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<Duration>> {
+        Pin::new(stream).poll_read(cx, buf).map_ok(|()| Duration::ZERO)
+    }
 }
 
 /// A bound listener.

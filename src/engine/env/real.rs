@@ -3,11 +3,14 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::time::{ClockId, clock_gettime};
+use tokio::io::{Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, lookup_host};
 
 use crate::engine::base::{HostPort, Mono, Unix};
@@ -118,6 +121,38 @@ impl Net for RealNet {
 
     fn attach(socket: std::net::TcpStream) -> io::Result<TcpStream> {
         TcpStream::from_std(socket)
+    }
+
+    fn note_arrivals(stream: &TcpStream) {
+        // A kernel that refuses leaves ages of zero, which says that nobody knows.
+        let _ = socket::note_arrivals(stream);
+    }
+
+    fn poll_read_aged(
+        stream: &mut TcpStream,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<Duration>> {
+        loop {
+            ready!(stream.poll_read_ready(cx))?;
+            let mut got = None;
+            let tried = stream.try_io(Interest::READABLE, || {
+                let room = buf.initialize_unfilled();
+                let (count, age) = socket::receive_aged(stream.as_fd(), room)?;
+                got = Some((count, age));
+                // Fewer bytes than there was room for: nothing is left, and the next event tells of more. Saying so spares a call.
+                if 0 < count && count < room.len() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+            });
+            match (got, tried) {
+                (Some((count, age)), _) => {
+                    buf.advance(count);
+                    return Poll::Ready(Ok(age));
+                }
+                (None, Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
+                (None, Err(error)) => return Poll::Ready(Err(error)),
+                (None, Ok(())) => {}
+            }
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 pub mod answer;
 mod arrivals;
 mod distribution;
+mod doubts;
 mod driver;
 mod histogram;
 pub mod known;
@@ -21,6 +22,7 @@ pub mod workload;
 pub use answer::Answer;
 pub use arrivals::{Arrivals, Gaps, Instants, Rate};
 pub use distribution::{Distribution, ParseDistributionError};
+pub use doubts::Doubt;
 pub use driver::{Driver, Pace, Ready, Rules, Script, Start, Turn};
 pub use histogram::{Histogram, Summary};
 pub use run::{Bounds, Live, Ran, Record, run};

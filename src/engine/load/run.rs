@@ -4,12 +4,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use crate::engine::base::Mono;
 use crate::engine::env::{Env, deadline};
 use crate::engine::load::answer::Arrival;
-use crate::engine::load::target::{Connection, Exchange, Outcome, Target};
+use crate::engine::load::target::{Exchange, Outcome, Pool, Target};
 use crate::engine::load::workload::Workload;
 use crate::engine::load::{Driver, Histogram, Start, Turn};
 
@@ -33,7 +34,7 @@ pub struct Record {
 impl Record {
     /// How late the generator was with it.
     pub fn lag(&self) -> Duration {
-        self.exchange.wrote.saturating_sub(self.free)
+        self.exchange.wrote.saturating_sub(self.free + self.exchange.waited)
     }
 }
 
@@ -53,63 +54,67 @@ pub struct Live {
 pub struct Bounds {
     /// After this nothing more is sent; what is in flight is waited for.
     pub duration: Duration,
-    /// Connections that are open before the clock starts.
+    /// Exchanges for which connections are open before the clock starts.
     pub connections: usize,
 }
+
+/// The generator's share of its processor is looked at so often.
+const SHARE_EVERY: Duration = Duration::from_secs(1);
 
 /// What all exchanges share.
 struct Shared<E: Env + Unpin> {
     env: E,
-    target: Target,
+    pool: Pool<E>,
     start: Mono,
-    idle: Mutex<Vec<Connection<E>>>,
     /// Gaps between tokens.
     gaps: Mutex<Histogram>,
+    retried: AtomicU64,
     live: Arc<Live>,
 }
 
 impl<E: Env + Unpin> Shared<E> {
-    /// An open connection; a new one when none is idle.
-    async fn connection(&self) -> Result<Connection<E>, String> {
+    fn now(&self) -> Duration {
+        self.env.now().since(self.start)
+    }
+
+    /// One exchange, and another after each answer that asks to come again later, as far as that is wanted.
+    async fn exchange(&self, body: Bytes) -> Exchange {
+        let begun = self.now();
+        let limits = self.pool.target().limits;
+        let mut left = limits.busy_retries;
         loop {
-            let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            match idle {
-                Some(connection) if connection.is_open() => return Ok(connection),
-                Some(_) => {}
-                None => return Connection::open(&self.env, &self.target, self.start).await,
+            let again = self.now();
+            let mut exchange = self.once(body.clone(), again).await;
+            exchange.waited = again.saturating_sub(begun);
+            let Outcome::Status { status: 429 | 503, retry_after: Some(wait), .. } = exchange.outcome else {
+                return exchange;
+            };
+            if left == 0 || self.now().saturating_sub(begun) + wait > limits.whole {
+                return exchange;
             }
+            left -= 1;
+            self.retried.fetch_add(1, Ordering::Relaxed);
+            self.env.sleep(wait).await;
         }
     }
 
-    async fn exchange(&self, body: bytes::Bytes, begun: Duration) -> Exchange {
-        let mut connection = match self.connection().await {
-            Ok(connection) => connection,
-            Err(why) => {
-                let end = self.env.now().since(self.start);
-                return Exchange::without_connection(begun, end, why);
-            }
-        };
+    async fn once(&self, body: Bytes, begun: Duration) -> Exchange {
         let mut last: Option<Duration> = None;
-        let exchange = connection
-            .exchange(&self.target, body, begun, |Arrival { at, tokens }| {
-                self.live.tokens.fetch_add(u64::from(tokens), Ordering::Relaxed);
-                if let Some(last) = last {
-                    // Tokens that came together share the gap before them.
-                    let gap = at.saturating_sub(last) / tokens;
-                    self.gaps.lock().unwrap_or_else(PoisonError::into_inner).record(gap, tokens);
-                }
-                last = Some(at);
-            })
-            .await;
-        if !matches!(exchange.outcome, Outcome::Broken(_) | Outcome::TooSlow(_)) && connection.is_open() {
-            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
-        }
-        exchange
+        let told = |Arrival { at, tokens }| {
+            self.live.tokens.fetch_add(u64::from(tokens), Ordering::Relaxed);
+            if let Some(last) = last {
+                // Tokens that came together share the gap before them.
+                let gap = at.saturating_sub(last) / tokens;
+                self.gaps.lock().unwrap_or_else(PoisonError::into_inner).record(gap, tokens);
+            }
+            last = Some(at);
+        };
+        self.pool.exchange(body, begun, told).await
     }
 }
 
 /// What a run leaves beside its records.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Ran {
     /// Gaps between the tokens of an answer.
     pub gaps: Histogram,
@@ -121,6 +126,48 @@ pub struct Ran {
     pub stopped: bool,
     /// When its clock started.
     pub started: Mono,
+    /// Requests that were sent once more, since their kept connection turned out to have been closed while it was idle.
+    pub resent: u64,
+    /// Answers of a busy server after which the request was sent again.
+    pub retried: u64,
+    /// Connections that were opened.
+    pub connections: u64,
+    /// How long what came in had lain unread: it does not change the times of tokens where the system notes their arrival, and tells how
+    /// far behind the generator was.
+    pub delays: Histogram,
+    /// The share of its processor that the generator used in its busiest second; `None` where that is not known.
+    pub share: Option<f64>,
+}
+
+/// The generator's share of its processor.
+struct Share {
+    since: Mono,
+    used: Option<Duration>,
+    most: Option<f64>,
+}
+
+impl Share {
+    fn new<E: Env>(env: &E) -> Share {
+        Share { since: env.now(), used: env.thread_cpu(), most: None }
+    }
+
+    /// Look at it, if it is time or the run is `over`.
+    fn look<E: Env>(&mut self, env: &E, over: bool) {
+        let now = env.now();
+        let passed = now.since(self.since);
+        // The end of a run counts unless it is too short to tell anything.
+        if passed < SHARE_EVERY && !(over && (self.most.is_none() || passed >= SHARE_EVERY / 4)) {
+            return;
+        }
+        let used = env.thread_cpu();
+        if let (Some(before), Some(after)) = (self.used, used)
+            && !passed.is_zero()
+        {
+            let share = after.saturating_sub(before).as_secs_f64() / passed.as_secs_f64();
+            self.most = Some(self.most.map_or(share, |most| most.max(share)));
+        }
+        (self.since, self.used) = (now, used);
+    }
 }
 
 /// Run `driver` over `workload` against `target`, and tell every record to `told`. When `stop` comes, nothing more is sent; when it
@@ -136,50 +183,37 @@ pub async fn run<E: Env + Unpin>(
     stop: &mut mpsc::Receiver<()>,
     mut told: impl FnMut(Record),
 ) -> Ran {
-    // Connections are made on another clock than the run's: they are there when it starts.
-    let zero = env.now();
-    let mut idle = Vec::new();
-    for _ in 0..bounds.connections {
-        // A server that takes none is met again by the first request, and told there.
-        let Ok(connection) = Connection::open(&env, &target, zero).await else { break };
-        idle.push(connection);
-    }
-    let start = env.now();
-    idle.iter_mut().for_each(|connection| connection.starts(start));
-    let shared = Arc::new(Shared {
-        env: env.clone(),
-        target,
-        start,
-        idle: Mutex::new(idle),
-        gaps: Mutex::new(Histogram::default()),
-        live,
-    });
+    // Connections are there when the clock starts, and so is what is to be sent at once.
+    let mut pool = Pool::open(env.clone(), target, bounds.connections).await;
+    let mut ready: Vec<Ready> = driver.due(Duration::ZERO).into_iter().map(|s| Ready::of(s, workload, &pool)).collect();
+    let start = pool.starts();
+    let (gaps, retried) = (Mutex::default(), AtomicU64::new(0));
+    let shared = Arc::new(Shared { env: env.clone(), pool, start, gaps, retried, live });
     let (ended, mut ends) = mpsc::unbounded_channel::<Record>();
     let mut last_end = Duration::ZERO;
     let mut stopped = false;
+    let mut share = Share::new(&env);
     while !driver.is_over() {
-        let now = env.now().since(start);
+        share.look(&env, false);
+        let now = shared.now();
         if now >= bounds.duration {
             driver.stop();
         }
-        for Start { turn, planned, free } in driver.due(now) {
-            let ask = workload.ask(turn);
-            let (max_tokens, expected) = (ask.max_tokens, ask.expected);
+        ready.extend(driver.due(now).into_iter().map(|start| Ready::of(start, workload, &shared.pool)));
+        for Ready { start: Start { turn, planned, free }, max_tokens, expected, body } in ready.drain(..) {
             shared.live.sent.fetch_add(1, Ordering::Relaxed);
-            let body = shared.target.body(&ask);
             let (shared, ended) = (Arc::clone(&shared), ended.clone());
             tokio::spawn(async move {
-                let begun = shared.env.now().since(shared.start);
-                let exchange = shared.exchange(body, begun).await;
+                let exchange = shared.exchange(body).await;
                 // Nobody listens any more when the run was broken off.
                 let _ = ended.send(Record { turn, planned, free, max_tokens, expected, exchange });
             });
         }
         let wake = driver.wake().unwrap_or(bounds.duration).min(bounds.duration);
-        let now = env.now().since(start);
-        let record = tokio::select! {
+        let wait = wake.saturating_sub(shared.now()).clamp(Duration::from_micros(50), SHARE_EVERY);
+        let mut record = tokio::select! {
             biased;
-            record = deadline(&env, wake.saturating_sub(now).max(Duration::from_micros(50)), ends.recv()) => record.ok().flatten(),
+            record = deadline(&env, wait, ends.recv()) => record.ok().flatten(),
             Some(()) = stop.recv() => {
                 driver.stop();
                 if std::mem::replace(&mut stopped, true) {
@@ -188,7 +222,6 @@ pub async fn run<E: Env + Unpin>(
                 None
             }
         };
-        let mut record = record;
         while let Some(one) = record {
             last_end = last_end.max(one.exchange.end);
             let well = one.exchange.outcome == Outcome::Ok;
@@ -203,6 +236,32 @@ pub async fn run<E: Env + Unpin>(
             record = ends.try_recv().ok();
         }
     }
-    let gaps = shared.gaps.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    Ran { gaps, took: last_end, unfinished: driver.in_flight() as u64, stopped, started: start }
+    share.look(&env, true);
+    Ran {
+        gaps: shared.gaps.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        took: last_end,
+        unfinished: driver.in_flight() as u64,
+        stopped,
+        started: start,
+        resent: shared.pool.resent(),
+        retried: shared.retried.load(Ordering::Relaxed),
+        connections: shared.pool.opened(),
+        delays: shared.pool.delays(),
+        share: share.most,
+    }
+}
+
+/// A request that is made and not sent yet.
+struct Ready {
+    start: Start,
+    max_tokens: u32,
+    expected: Option<u32>,
+    body: Bytes,
+}
+
+impl Ready {
+    fn of<E: Env + Unpin>(start: Start, workload: &mut (dyn Workload + Send), pool: &Pool<E>) -> Ready {
+        let ask = workload.ask(start.turn);
+        Ready { start, max_tokens: ask.max_tokens, expected: ask.expected, body: pool.target().body(&ask) }
+    }
 }

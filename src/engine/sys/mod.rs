@@ -6,6 +6,7 @@
 
 pub mod cgroup;
 pub mod clock;
+pub mod descriptors;
 pub mod host;
 pub mod hugetlb;
 pub mod interface;

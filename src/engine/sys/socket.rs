@@ -2,17 +2,18 @@
 //!
 //! One call here is one system call; loops, deadlines and protocols are their callers'.
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, listen as nix_listen, setsockopt,
-    socket, sockopt,
+    AddressFamily, Backlog, ControlMessageOwned, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, bind,
+    listen as nix_listen, recvmsg, setsockopt, socket, sockopt,
 };
 
 use nix::sys::time::TimeVal;
+use nix::time::{ClockId, clock_gettime};
 
 use crate::engine::sys::memory::Slice;
 
@@ -189,6 +190,45 @@ pub fn discard_on_close(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
+/// Have the kernel note when the bytes of `socket` come in, for [`receive_aged`].
+///
+/// # Errors
+/// What `setsockopt` says.
+pub fn note_arrivals(socket: &impl AsFd) -> io::Result<()> {
+    setsockopt(socket, sockopt::ReceiveTimestampns, &true)?;
+    Ok(())
+}
+
+/// Longer than this no bytes are taken to have lain in the kernel: more is a wall clock that was set meanwhile.
+const AGE_MAX: Duration = Duration::from_secs(10);
+
+/// Receive into `bytes` without waiting: how many came (0: the peer has closed), and for how long the last of them had lain in the
+/// kernel, by the kernel's note of their arrival ([`note_arrivals`]); zero where there is none.
+///
+/// # Errors
+/// What `recvmsg` says; `WouldBlock` when nothing is there.
+pub fn receive_aged(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usize, Duration)> {
+    /// Room for one note, aligned as the kernel's headers have to be.
+    #[repr(align(8))]
+    struct Notes([u8; 64]);
+    let mut notes = Notes([0; 64]);
+    let mut parts = [IoSliceMut::new(bytes)];
+    let message = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut notes.0), MsgFlags::MSG_DONTWAIT)?;
+    let arrived = message.cmsgs().ok().and_then(|mut notes| {
+        notes.find_map(|note| match note {
+            ControlMessageOwned::ScmTimestampns(at) => Some(Duration::from(at)),
+            _ => None,
+        })
+    });
+    // The kernel's note is on the wall clock. An age is its difference to the same clock's now, so that only a step of that clock in
+    // between could falsify it.
+    let age = arrived.and_then(|at| {
+        let now = Duration::from(clock_gettime(ClockId::CLOCK_REALTIME).ok()?);
+        now.checked_sub(at).filter(|age| *age <= AGE_MAX)
+    });
+    Ok((message.bytes, age.unwrap_or_default()))
+}
+
 /// Wake every thread that waits in `accept` on this listener; each gets an error.
 ///
 /// # Errors
@@ -246,6 +286,29 @@ mod tests {
             let skipped = done.saturating_sub(4);
             assert_eq!(&memory.whole().to_vec()[4 + skipped..], &b"BODY...."[skipped..]);
         }
+    }
+
+    #[test]
+    fn the_age_of_bytes_is_the_time_they_lay_unread() {
+        let (mut a, b) = pair();
+        note_arrivals(&b).unwrap();
+        a.write_all(b"old").unwrap();
+        let before = clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap();
+        let waited = || Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap()) - Duration::from(before);
+        while waited() < Duration::from_millis(20) {
+            std::thread::yield_now();
+        }
+        let mut bytes = [0; 8];
+        let (count, age) = receive_aged(b.as_fd(), &mut bytes).unwrap();
+        assert_eq!(&bytes[..count], b"old");
+        // The first packets after the first socket asked for notes may still have none.
+        assert!(
+            age.is_zero() || age >= Duration::from_millis(20) && age <= waited() + Duration::from_millis(20),
+            "{age:?}"
+        );
+        assert_eq!(receive_aged(b.as_fd(), &mut bytes).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        drop(a);
+        assert_eq!(receive_aged(b.as_fd(), &mut bytes).unwrap().0, 0);
     }
 
     #[test]

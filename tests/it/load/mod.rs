@@ -3,7 +3,9 @@
 mod browser;
 mod command;
 mod dataset;
+mod faults;
 mod report;
+mod secure;
 mod server;
 mod validate;
 
@@ -14,7 +16,7 @@ use mcctl::engine::base::HostPort;
 use mcctl::engine::env::RealEnv;
 use mcctl::engine::load::answer::Dialect;
 use mcctl::engine::load::measure::Tally;
-use mcctl::engine::load::target::{Limits, Outcome, Target};
+use mcctl::engine::load::target::{Limits, Outcome, Target, Via};
 use mcctl::engine::load::workload::Synthetic;
 use mcctl::engine::load::{
     Arrivals, Bounds, Distribution, Driver, Gaps, Pace, Ran, Rate, Record, Rules, Seed, run, workload::Workload,
@@ -37,7 +39,8 @@ fn target(port: u16) -> Target {
         ignore_eos: true,
         extra: serde_json::Map::new(),
         headers: hyper::HeaderMap::new(),
-        limits: Limits { connect: ms(2_000), silence: ms(300), whole: ms(20_000) },
+        via: Via::default(),
+        limits: Limits { connect: ms(2_000), silence: ms(300), whole: ms(20_000), busy_retries: 0 },
     }
 }
 
@@ -46,20 +49,20 @@ fn synthetic(conversations: u32, turns: u32) -> Synthetic {
     Synthetic::new(conversations, constant(turns), constant(20), constant(4), Seed(3))
 }
 
-async fn play(port: u16, mut workload: Synthetic, pace: Pace, rules: Rules) -> (Ran, Vec<Record>) {
+async fn play(target: Target, mut workload: Synthetic, pace: Pace, rules: Rules) -> (Ran, Vec<Record>) {
     let driver = Driver::new(workload.scripts(), pace, rules, Seed(3));
     let (_tell, mut stop) = mpsc::channel(1);
     let bounds = Bounds { duration: Duration::from_secs(60), connections: 2 };
     let mut records = Vec::new();
     let told = |record: Record| records.push(record);
-    let ran = run(RealEnv::new(), target(port), &mut workload, driver, bounds, Arc::default(), &mut stop, told).await;
+    let ran = run(RealEnv::new(), target, &mut workload, driver, bounds, Arc::default(), &mut stop, told).await;
     (ran, records)
 }
 
 #[tokio::test]
 async fn conversations_go_on_with_what_the_server_said_and_every_token_is_timed() {
     let port = serve(|_| Manner::Answer(4, ms(20), ms(10))).await;
-    let (ran, records) = play(port, synthetic(3, 2), Pace::Closed { conversations: 3 }, Rules::default()).await;
+    let (ran, records) = play(target(port), synthetic(3, 2), Pace::Closed { conversations: 3 }, Rules::default()).await;
     assert_eq!(records.len(), 6);
     for record in &records {
         assert_eq!(record.exchange.outcome, Outcome::Ok);
@@ -88,9 +91,13 @@ async fn each_kind_of_failure_has_its_name_and_the_totals_add_up() {
         Manner::Empty,
     ];
     let port = serve(move |n| manners[n]).await;
-    let (_, records) =
-        play(port, synthetic(12, 1), Pace::Closed { conversations: 1 }, Rules { in_flight: 1, ..Rules::default() })
-            .await;
+    let (_, records) = play(
+        target(port),
+        synthetic(12, 1),
+        Pace::Closed { conversations: 1 },
+        Rules { in_flight: 1, ..Rules::default() },
+    )
+    .await;
     let outcomes: Vec<String> = records.iter().map(|record| record.exchange.outcome.word()).collect();
     let sent = records.len() as u64;
     let mut tally = Tally::default();
@@ -114,7 +121,7 @@ async fn a_server_that_stands_still_is_seen_in_the_latency_of_all_who_were_to_co
         serve(|n| if n == 0 { Manner::Answer(1, ms(200), ms(0)) } else { Manner::Answer(1, ms(0), ms(0)) }).await;
     let arrivals = Arrivals::Drawn { gaps: Gaps::Even, rate: Rate::Constant(100.0) };
     let pace = Pace::Conversations(arrivals.instants(Seed(1).generator("arrivals", 0)));
-    let (_, records) = play(port, synthetic(10, 1), pace, Rules { in_flight: 1, ..Rules::default() }).await;
+    let (_, records) = play(target(port), synthetic(10, 1), pace, Rules { in_flight: 1, ..Rules::default() }).await;
     for (n, record) in records.iter().enumerate().skip(1) {
         assert_eq!(record.planned, ms(10 * n as u64));
         let waited = record.exchange.first_token.expect("it came") - record.planned;
@@ -125,7 +132,7 @@ async fn a_server_that_stands_still_is_seen_in_the_latency_of_all_who_were_to_co
 #[tokio::test]
 async fn nobody_at_home_is_a_failure_of_every_request_and_the_run_ends() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("bound").port();
-    let (ran, records) = play(port, synthetic(3, 5), Pace::Closed { conversations: 2 }, Rules::default()).await;
+    let (ran, records) = play(target(port), synthetic(3, 5), Pace::Closed { conversations: 2 }, Rules::default()).await;
     assert!(records.iter().all(|record| matches!(record.exchange.outcome, Outcome::Connect(_))), "{records:?}");
     assert_eq!((records.len(), ran.unfinished), (3, 0));
 }

@@ -30,6 +30,14 @@ pub enum Manner {
     Nonsense,
     /// A whole answer without a token.
     Empty,
+    /// A good answer that says nothing of an end, after which the connection is closed.
+    CloseAfter,
+    /// A head without end.
+    EndlessHead,
+    /// A frame without end.
+    EndlessFrame,
+    /// Half of a frame, then a proper end of the body.
+    HalfFrame,
 }
 
 /// Bodies of requests.
@@ -160,6 +168,31 @@ async fn answer(stream: &mut TcpStream, manner: Manner) -> bool {
         Manner::Nonsense => {
             keep = false;
             stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").await
+        }
+        Manner::CloseAfter => {
+            keep = false;
+            stream.write_all(&[HEAD.as_bytes(), &frame(1, false), &frame(2, true), &done()].concat()).await
+        }
+        Manner::EndlessHead => {
+            keep = false;
+            let mut written = stream.write_all(b"HTTP/1.1 200 OK\r\n").await;
+            while written.is_ok() {
+                written = stream.write_all(format!("x-filler: {}\r\n", "y".repeat(1000)).as_bytes()).await;
+            }
+            written
+        }
+        Manner::EndlessFrame => {
+            keep = false;
+            let mut written = stream.write_all(HEAD.as_bytes()).await;
+            let piece = chunk(&vec![b'x'; 1 << 20]);
+            while written.is_ok() {
+                written = stream.write_all(&piece).await;
+            }
+            written
+        }
+        Manner::HalfFrame => {
+            let half = chunk(b"data: {\"text\":\"a\",\"meta_info\":{\"completion_");
+            stream.write_all(&[HEAD.as_bytes(), &frame(1, false), &half, b"0\r\n\r\n"].concat()).await
         }
         Manner::SilenceAfterHead => {
             let _ = stream.write_all(HEAD.as_bytes()).await;

@@ -9,8 +9,9 @@ use crate::commands::bench::multi_turn::live::Screen;
 use crate::commands::error::Failure;
 use crate::commands::runtime::{self, Signals};
 use crate::engine::env::RealEnv;
-use crate::engine::load::session::{Before, Executed, Observer, Observers, Session};
+use crate::engine::load::session::{Before, Executed, Observer, Observers, Session, Step};
 use crate::engine::load::target::Target;
+use crate::engine::sys::descriptors;
 
 /// What was measured.
 pub struct Measured {
@@ -34,6 +35,7 @@ pub fn carry_out(
     observers: Vec<&mut dyn Observer>,
     screen: &Screen,
 ) -> Result<Measured, Failure> {
+    allow_connections(&session)?;
     let sides = session.sides.iter().map(|side| (side.name.clone(), side.target.clone())).collect();
     runtime::block_on(0, async {
         let mut signals = Signals::take()?;
@@ -56,4 +58,28 @@ pub fn carry_out(
         };
         Ok(Measured { sides, executed, doubts: Vec::new(), signal })
     })
+}
+
+/// Descriptors of this process beside its connections, at most.
+const OTHER_DESCRIPTORS: u64 = 100;
+
+/// Every request in flight has a connection, but for those that share one of HTTP/2: have the host allow as many.
+fn allow_connections(session: &Session) -> Result<(), Failure> {
+    let connections = session.schedule.iter().filter_map(|(at, step)| match step {
+        Step::Pass(plan) => {
+            let at_once = plan.rules.in_flight.min(plan.part.len());
+            let via = &session.sides.get(*at)?.target.via;
+            Some(if via.http2 && via.tls.is_none() { at_once.div_ceil(via.streams.max(1)) } else { at_once })
+        }
+        Step::Control(_) => None,
+    });
+    let wanted = connections.max().unwrap_or(0) as u64 + OTHER_DESCRIPTORS;
+    let tried = || format!("cannot have {wanted} connections and files open");
+    match descriptors::allow(wanted) {
+        Ok(allowed) if allowed < wanted => Err(Failure::host(tried())
+            .found(format!("this host allows {allowed} to a process"))
+            .next("raise the hard limit (ulimit -Hn), or ask for fewer requests at once (--max-parallel)")),
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::host(tried()).found(error.to_string())),
+    }
 }

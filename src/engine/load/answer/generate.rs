@@ -2,6 +2,9 @@
 //! (`--incremental-streaming-output`). To parse each sum whole would take quadratic time, so the frames between the first and the
 //! last are only asked how many tokens there are by now.
 
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 use serde::Deserialize;
 
 use crate::engine::load::answer::{Answer, Cached, ServerTimes};
@@ -15,8 +18,8 @@ pub(super) struct Progress {
     text: String,
     /// Known from the first frame on which the two differ.
     deltas: Option<bool>,
-    /// The last frame of sums, unparsed.
-    last: Vec<u8>,
+    /// Bytes from the member with the counts to the end of the frame, in the last one that was parsed.
+    meta: usize,
 }
 
 #[derive(Deserialize)]
@@ -64,13 +67,21 @@ impl From<Details> for Cached {
     }
 }
 
-/// A quote in a string is escaped, so that this cannot stand in one.
-const COUNT: &[u8] = b"\"completion_tokens\":";
+// A quote in a string is escaped, so that none of these can stand in one.
+static META: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"meta_info\":"));
+static GOES_ON: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"finish_reason\":null"));
+static COUNT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"completion_tokens\":"));
 
-/// The number after the last [`COUNT`].
-fn count(data: &[u8]) -> Option<u32> {
-    let at = memchr::memmem::rfind(data, COUNT)? + COUNT.len();
-    let digits = data[at..].iter().skip_while(|byte| **byte == b' ').take_while(|byte| byte.is_ascii_digit());
+/// By so many bytes the counts of a frame may be longer than those of the last that was parsed, and still be looked for at its end.
+const GROWTH_BYTES: usize = 64;
+
+/// How many tokens a frame says there are by now, if it says that the answer goes on.
+fn count(data: &[u8], meta: usize) -> Option<u32> {
+    // The sum of the answer so far stands before the counts, and is not looked through.
+    let counts = &data[data.len().saturating_sub(meta + GROWTH_BYTES)..];
+    GOES_ON.find(counts)?;
+    let at = COUNT.find(counts)? + COUNT.needle().len();
+    let digits = counts[at..].iter().skip_while(|byte| **byte == b' ').take_while(|byte| byte.is_ascii_digit());
     let mut any = false;
     let value = digits.fold(0_u32, |value, digit| {
         any = true;
@@ -80,15 +91,16 @@ fn count(data: &[u8]) -> Option<u32> {
 }
 
 impl Progress {
+    /// Bytes that are kept of the answer.
+    pub(super) fn bytes(&self) -> usize {
+        self.text.len().max(self.ids.len())
+    }
+
     /// Read a frame: how many tokens are new in it; `None` for what is no frame.
     pub(super) fn read(&mut self, data: &[u8], answer: &mut Answer) -> Option<u32> {
-        let between = self.deltas == Some(false) && memchr::memmem::find(data, b"\"finish_reason\":null").is_some();
-        let sum = match between.then(|| count(data)).flatten() {
-            Some(sum) => {
-                self.last.clear();
-                self.last.extend_from_slice(data);
-                sum
-            }
+        let between = self.deltas == Some(false) && self.meta > 0;
+        let sum = match between.then(|| count(data, self.meta)).flatten() {
+            Some(sum) => sum,
             None => self.parse(data, answer)?,
         };
         let new = sum.saturating_sub(self.tokens);
@@ -103,7 +115,7 @@ impl Progress {
             answer.error = Some(super::openai::message(&error));
             return Some(self.tokens);
         }
-        self.last.clear();
+        self.meta = META.find(data).map_or(0, |at| data.len() - at);
         let meta = frame.meta_info.unwrap_or_default();
         let (ids, text) = (frame.output_ids.unwrap_or_default(), frame.text.unwrap_or_default());
         // A server that counts nothing leaves the ids.
@@ -125,14 +137,12 @@ impl Progress {
         Some(sum)
     }
 
-    /// The stream is over: what only the last frame tells.
-    pub(super) fn finish(mut self, answer: &mut Answer) {
-        let last = std::mem::take(&mut self.last);
-        if !last.is_empty() {
-            // It was cut off before its end; what came counts.
-            self.parse(&last, answer);
-        }
+    /// The stream is over. Of one that was cut off, only its count is known.
+    pub(super) fn finish(self, answer: &mut Answer) {
         (answer.output_ids, answer.text) = (self.ids, self.text);
+        if self.tokens > 0 {
+            answer.completion_tokens = answer.completion_tokens.max(Some(self.tokens));
+        }
     }
 }
 

@@ -10,6 +10,20 @@ use serde::Serialize;
 
 pub use sse::{Event, FrameTooLong, Frames};
 
+/// The longest text of an answer that is kept, and four times the most token ids: far beyond what any model says.
+const TEXT_BYTES_MAX: usize = 64 << 20;
+
+/// An answer grows beyond all measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TooLong {
+    /// One of its frames does.
+    #[error(transparent)]
+    Frame(#[from] FrameTooLong),
+    /// Its text does.
+    #[error("the answer has more than {TEXT_BYTES_MAX} bytes of text")]
+    Text,
+}
+
 /// Which words a server streams in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
@@ -96,6 +110,7 @@ pub struct Reader {
     dialect: Dialect,
     frames: Frames,
     generate: generate::Progress,
+    openai: openai::Progress,
     answer: Answer,
 }
 
@@ -106,6 +121,7 @@ impl Reader {
             dialect,
             frames: Frames::default(),
             generate: generate::Progress::default(),
+            openai: openai::Progress::default(),
             answer: Answer::default(),
         }
     }
@@ -113,9 +129,9 @@ impl Reader {
     /// Bytes that were read at `at`; `arrived` hears of every frame with tokens.
     ///
     /// # Errors
-    /// A frame grows beyond all measure.
-    pub fn push(&mut self, bytes: &[u8], at: Duration, mut arrived: impl FnMut(Arrival)) -> Result<(), FrameTooLong> {
-        let Reader { dialect, frames, generate, answer } = self;
+    /// See [`TooLong`].
+    pub fn push(&mut self, bytes: &[u8], at: Duration, mut arrived: impl FnMut(Arrival)) -> Result<(), TooLong> {
+        let Reader { dialect, frames, generate, openai, answer } = self;
         frames.push(bytes, |event| {
             let data = match event {
                 Event::Data(data) => data,
@@ -126,7 +142,7 @@ impl Reader {
             };
             let tokens = match dialect {
                 Dialect::Generate => generate.read(data, answer),
-                Dialect::Chat | Dialect::Completions => openai::read(data, answer),
+                Dialect::Chat | Dialect::Completions => openai.read(data, answer),
             };
             match tokens {
                 Some(0) => {}
@@ -138,7 +154,8 @@ impl Reader {
                         .get_or_insert_with(|| String::from_utf8_lossy(&data[..data.len().min(120)]).into_owned());
                 }
             }
-        })
+        })?;
+        if answer.text.len().max(generate.bytes()) > TEXT_BYTES_MAX { Err(TooLong::Text) } else { Ok(()) }
     }
 
     /// The stream is over.
@@ -230,6 +247,59 @@ mod tests {
             assert_eq!(answer.output_ids, [1, 2, 3, 4], "{text}");
             assert_eq!(arrivals.iter().map(|a| a.tokens).collect::<Vec<_>>(), [1, 2, 1]);
         }
+    }
+
+    #[test]
+    fn sums_are_counted_whatever_their_text_says() {
+        let frame = |text: &str, sum: usize, reason: &str| {
+            let text = serde_json::to_string(text).expect("text");
+            format!(
+                "data: {{\"text\":{text},\"output_ids\":{:?},\"meta_info\":{{\"finish_reason\":{reason},\"completion_tokens\":{sum}}}}}\n\n",
+                vec![7; sum]
+            )
+        };
+        let sly = "a\"completion_tokens\":99,\"finish_reason\":null,\"meta_info\":{".to_owned();
+        let texts = [&sly[..1], &sly[..30], &sly, &(sly.clone() + "!")];
+        let frames: Vec<String> = texts
+            .iter()
+            .zip(1..)
+            .map(|(text, n)| frame(text, n, if n == 4 { "{\"type\":\"stop\"}" } else { "null" }))
+            .collect();
+        let (answer, arrivals) = read(Dialect::Generate, frames.concat().as_bytes(), 1000);
+        assert_eq!(arrivals.iter().map(|a| a.tokens).collect::<Vec<_>>(), [1, 1, 1, 1]);
+        assert_eq!((answer.text, answer.completion_tokens), (sly + "!", Some(4)));
+    }
+
+    #[test]
+    fn a_stream_that_is_cut_off_tells_how_far_it_came() {
+        let frame = |sum: usize| {
+            format!(
+                "data: {{\"text\":\"\",\"output_ids\":{:?},\"meta_info\":{{\"finish_reason\":null,\"completion_tokens\":{sum}}}}}\n\n",
+                vec![1; sum]
+            )
+        };
+        let (answer, _) = read(Dialect::Generate, [frame(1), frame(2), frame(3)].concat().as_bytes(), 50);
+        assert_eq!((answer.completion_tokens, answer.done), (Some(3), false));
+    }
+
+    #[test]
+    fn frames_of_a_chat_are_read_alike_whatever_is_in_their_words() {
+        let frame = |member: &str, words: &str| {
+            let words = serde_json::to_string(words).expect("text");
+            format!(
+                "data: {{\"id\":\"m\",\"choices\":[{{\"delta\":{{\"{member}\":{words}}},\"finish_reason\":null}}]}}\n\n"
+            )
+        };
+        let said = ["a", " b", "\"", "\\", "\n", "\u{e9}", "", "},\"finish_reason\":\"x\"", "c"];
+        let thoughts: String = ["x", "y", "z"].map(|word| frame("reasoning_content", word)).concat();
+        let text: String = said.map(|word| frame("content", word)).concat();
+        let (answer, arrivals) = read(Dialect::Chat, (thoughts + &text).as_bytes(), 1000);
+        assert_eq!(answer.text, said.concat());
+        assert_eq!((arrivals.len(), answer.bad_frames, answer.finish_reason), (3 + 8, 0, None));
+        // What only looks like a frame of the same kind is none.
+        let broken = frame("content", "a") + &frame("content", "b") + &frame("content", "c").replace('c', "\t");
+        let (answer, arrivals) = read(Dialect::Chat, broken.as_bytes(), 1000);
+        assert_eq!((arrivals.len(), answer.bad_frames), (2, 1));
     }
 
     #[test]

@@ -70,39 +70,101 @@ pub(super) fn message(error: &Value) -> String {
     text.map_or_else(|| error.to_string(), str::to_owned)
 }
 
-/// Read a frame: how many tokens came with it; `None` for what is no frame.
-pub(super) fn read(data: &[u8], answer: &mut Answer) -> Option<u32> {
-    let frame: Frame<'_> = serde_json::from_slice(data).ok()?;
-    if let Some(error) = frame.error {
-        answer.error = Some(message(&error));
-        return Some(0);
+/// How far an answer has come.
+///
+/// The frames of an answer are the same but for the words in them. What stands around the words of one that was parsed is kept, and
+/// a frame that differs from it in nothing but plain words is not parsed again.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    around: Option<Around>,
+}
+
+#[derive(Debug)]
+struct Around {
+    before: Vec<u8>,
+    after: Vec<u8>,
+    /// Are the words part of the text (and not of what the model thinks aloud)?
+    text: bool,
+}
+
+impl Around {
+    /// The words of a frame of the same kind.
+    fn words<'a>(&self, data: &'a [u8]) -> Option<&'a str> {
+        let words = data.strip_prefix(&self.before[..])?.strip_suffix(&self.after[..])?;
+        // No word is another kind of frame; an escape, and what may not stand in a string, is the parser's business.
+        let plain = !words.is_empty() && words.iter().all(|byte| *byte >= b' ' && *byte != b'"' && *byte != b'\\');
+        if plain { str::from_utf8(words).ok() } else { None }
     }
-    let mut tokens = 0;
-    // One answer is asked for, so there is one choice.
-    if let Some(choice) = frame.choices.into_iter().next() {
-        let text = |text: &Option<Cow<'_, str>>| text.as_deref().is_some_and(|text| !text.is_empty());
-        tokens = match &choice.delta {
-            Some(delta) => {
-                let said = text(&delta.content) || text(&delta.reasoning_content);
-                u32::from(said || delta.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty()))
-            }
-            // A token whose text is empty (half of a character, an unknown id) is one all the same.
-            None => u32::from(choice.text.is_some()),
-        };
-        let content = choice.delta.and_then(|delta| delta.content).or(choice.text);
-        answer.text.push_str(content.as_deref().unwrap_or_default());
-        if let Some(reason) = choice.finish_reason {
-            answer.finish_reason = Some(reason.into_owned());
+
+    /// What stands around `words`, if they are a piece of `data` as they are.
+    fn of(data: &[u8], words: &str, text: bool) -> Option<Around> {
+        let from = (words.as_ptr() as usize).checked_sub(data.as_ptr() as usize)?;
+        if data.get(from..)?.get(..words.len())? != words.as_bytes() {
+            return None;
         }
+        let (before, after) = (&data[..from], &data[from + words.len()..]);
+        (before.ends_with(b"\"") && after.starts_with(b"\"")).then(|| Around {
+            before: before.to_vec(),
+            after: after.to_vec(),
+            text,
+        })
     }
-    if let Some(usage) = frame.usage {
-        answer.prompt_tokens = usage.prompt_tokens.or(answer.prompt_tokens);
-        answer.completion_tokens = usage.completion_tokens.or(answer.completion_tokens);
-        answer.cached_tokens =
-            usage.prompt_tokens_details.and_then(|details| details.cached_tokens).or(answer.cached_tokens);
+}
+
+impl Progress {
+    /// Read a frame: how many tokens came with it; `None` for what is no frame.
+    pub(super) fn read(&mut self, data: &[u8], answer: &mut Answer) -> Option<u32> {
+        if let Some(around) = &self.around
+            && let Some(words) = around.words(data)
+        {
+            if around.text {
+                answer.text.push_str(words);
+            }
+            return Some(1);
+        }
+        let frame: Frame<'_> = serde_json::from_slice(data).ok()?;
+        if let Some(error) = frame.error {
+            answer.error = Some(message(&error));
+            return Some(0);
+        }
+        let plain = frame.usage.is_none() && frame.sglext.is_none() && frame.choices.len() == 1;
+        let mut tokens = 0;
+        // One answer is asked for, so there is one choice.
+        if let Some(choice) = frame.choices.into_iter().next() {
+            let said = |text: &Option<Cow<'_, str>>| text.as_deref().is_some_and(|text| !text.is_empty());
+            tokens = match &choice.delta {
+                Some(delta) => {
+                    let said = said(&delta.content) || said(&delta.reasoning_content);
+                    u32::from(said || delta.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty()))
+                }
+                // A token whose text is empty (half of a character, an unknown id) is one all the same.
+                None => u32::from(choice.text.is_some()),
+            };
+            let (content, thought) = match choice.delta {
+                Some(delta) => (delta.content, delta.reasoning_content),
+                None => (choice.text, None),
+            };
+            answer.text.push_str(content.as_deref().unwrap_or_default());
+            if plain && choice.finish_reason.is_none() {
+                self.around = match (said(&content), said(&thought)) {
+                    (true, false) => content.and_then(|words| Around::of(data, &words, true)),
+                    (false, true) => thought.and_then(|words| Around::of(data, &words, false)),
+                    _ => self.around.take(),
+                };
+            }
+            if let Some(reason) = choice.finish_reason {
+                answer.finish_reason = Some(reason.into_owned());
+            }
+        }
+        if let Some(usage) = frame.usage {
+            answer.prompt_tokens = usage.prompt_tokens.or(answer.prompt_tokens);
+            answer.completion_tokens = usage.completion_tokens.or(answer.completion_tokens);
+            answer.cached_tokens =
+                usage.prompt_tokens_details.and_then(|details| details.cached_tokens).or(answer.cached_tokens);
+        }
+        if let Some(details) = frame.sglext.and_then(|extension| extension.cached_tokens_details) {
+            answer.cached = Some(Cached::from(details));
+        }
+        Some(tokens)
     }
-    if let Some(details) = frame.sglext.and_then(|extension| extension.cached_tokens_details) {
-        answer.cached = Some(Cached::from(details));
-    }
-    Some(tokens)
 }

@@ -190,11 +190,13 @@ mod tests {
         };
         let exchange = Exchange {
             begun: ms(11),
+            waited: Duration::ZERO,
             wrote: ms(12),
             first_token: Some(ms(50)),
             last_token: Some(ms(90)),
             end: ms(91),
             arrived: 5,
+            arrivals: Vec::new(),
             answer,
             outcome,
         };

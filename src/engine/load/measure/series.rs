@@ -194,11 +194,13 @@ mod tests {
         let answer = Answer { completion_tokens: Some(100), prompt_tokens: Some(7), ..Answer::default() };
         let exchange = Exchange {
             begun: wrote,
+            waited: Duration::ZERO,
             wrote,
             first_token: Some(first),
             last_token: Some(end),
             end,
             arrived: 100,
+            arrivals: Vec::new(),
             answer,
             outcome: Outcome::Ok,
         };

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use crate::engine::base::Mono;
 use crate::engine::load::measure::Tally;
 use crate::engine::load::target::Outcome;
-use crate::engine::load::{Histogram, Ran, Record, Turn};
+use crate::engine::load::{Ran, Record, Turn};
 
 /// Figures of at most so many requests are kept: 80 MiB or so.
 pub const FIGURES_MAX: usize = 1 << 20;
@@ -94,14 +93,7 @@ pub struct Pass {
 
 impl Pass {
     pub(super) fn new(id: PassId) -> Pass {
-        let ran = Ran {
-            gaps: Histogram::default(),
-            took: Duration::ZERO,
-            unfinished: 0,
-            stopped: false,
-            started: Mono::ZERO,
-        };
-        Pass { id, tally: Tally::default(), ran, figures: Vec::new() }
+        Pass { id, tally: Tally::default(), ran: Ran::default(), figures: Vec::new() }
     }
 
     pub(super) fn add(&mut self, record: &Record, keep_figures: bool) {

@@ -106,7 +106,7 @@ fn prompt(dialect: Dialect, prompt: &Prompt, text: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use crate::engine::base::HostPort;
-    use crate::engine::load::target::Limits;
+    use crate::engine::load::target::{Limits, Via};
     use crate::engine::load::workload::{Members, Role};
     use hyper::header::HeaderMap;
 
@@ -120,6 +120,7 @@ mod tests {
             ignore_eos: true,
             extra: Map::new(),
             headers: HeaderMap::new(),
+            via: Via::default(),
             limits: Limits::default(),
         }
     }

@@ -1,239 +1,256 @@
 //! One connection of HTTP/1.1, and one exchange after the other over it.
+//!
+//! A token costs one system call and one pass over its bytes: they are read into a buffer that all exchanges of a thread share, cut
+//! into frames there, and only the beginning of a line is kept until the next read. One timer a request watches over both limits.
 
-use std::future::{Future, poll_fn};
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io::{self, IoSlice, Write};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
-use hyper::body::{Body as HttpBody, Incoming};
-use hyper::client::conn::http1;
-use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, RETRY_AFTER};
-use hyper::{Method, Request, Response};
-use hyper_util::rt::TokioIo;
+use hyper::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::engine::base::Mono;
-use crate::engine::env::{Env, Net, deadline};
-use crate::engine::http::Body;
-use crate::engine::load::answer::{Arrival, Reader};
-use crate::engine::load::target::stamped::{Stamped, Stamps};
-use crate::engine::load::target::{Exchange, Outcome, Target};
+use crate::engine::env::Env;
+use crate::engine::load::answer::Arrival;
+use crate::engine::load::target::hearing::Hearing;
+use crate::engine::load::target::http1::{Answering, Piece};
+use crate::engine::load::target::stamped::Stamps;
+use crate::engine::load::target::wire::Wire;
+use crate::engine::load::target::{Outcome, Target};
 
-/// Bytes of an error's body that are kept.
-const SAID_BYTES: usize = 300;
+/// Bytes of one read.
+const READ_BYTES: usize = 64 << 10;
 
-type Stream<E> = TokioIo<Stamped<<<E as Env>::Net as Net>::Stream, E>>;
-
-/// An open connection. Its input and output are driven by the exchange that uses it, in the same task: no other task is woken for
-/// a token.
-pub struct Connection<E: Env + Unpin> {
-    env: E,
-    start: Mono,
-    sender: http1::SendRequest<Body>,
-    drive: Pin<Box<http1::Connection<Stream<E>, Body>>>,
-    stamps: Arc<Stamps>,
+thread_local! {
+    /// Nothing stays in it from one read to the next.
+    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
 }
 
-/// How the head or a piece of an answer was waited for.
-enum Wait<T> {
-    Came(T),
-    Broken(String),
-    TooSlow(Duration),
+/// An open connection.
+pub(super) struct Connection<E: Env + Unpin> {
+    env: E,
+    wire: Wire<E>,
+    stamps: Arc<Stamps>,
+    /// Has it carried an exchange?
+    used: bool,
+    /// Can it take another one?
+    open: bool,
+}
+
+/// How an exchange ended.
+pub(super) enum End {
+    /// When, and how; [`Outcome::Ok`] where the answer came whole.
+    Ended(Mono, Outcome),
+    /// The connection had been closed while it was idle, before the request was written whole: the server knows nothing of it.
+    Unsent,
+}
+
+/// A request on its way out, and its answer on its way in.
+struct Talk<'a, F> {
+    parts: [&'a [u8]; 2],
+    written: usize,
+    /// All of it is with the system.
+    sent: bool,
+    failed: Option<io::Error>,
+    answering: Answering,
+    answered: bool,
+    keeps: bool,
+    hearing: &'a mut Hearing<F>,
 }
 
 impl<E: Env + Unpin> Connection<E> {
-    /// Connect to `target`. Times are told since `start`.
-    ///
-    /// # Errors
-    /// Why not, in words.
-    pub async fn open(env: &E, target: &Target, start: Mono) -> Result<Connection<E>, String> {
-        let stream = match deadline(env, target.limits.connect, env.net().connect(&target.at)).await {
-            Ok(stream) => stream.map_err(|error| error.to_string())?,
-            Err(late) => return Err(late.to_string()),
-        };
-        let (stream, stamps) = Stamped::new(stream, env.clone(), start);
-        let (sender, drive) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-        Ok(Connection { env: env.clone(), start, sender, drive: Box::pin(drive), stamps })
+    pub(super) fn new(env: E, wire: Wire<E>, stamps: Arc<Stamps>) -> Connection<E> {
+        Connection { env, wire, stamps, used: false, open: true }
     }
 
     /// Can it take another request?
-    pub fn is_open(&self) -> bool {
-        !self.sender.is_closed()
+    pub(super) fn is_open(&mut self) -> bool {
+        self.open && self.wire.is_quiet()
     }
 
-    /// The run starts: times count from here on.
-    pub fn starts(&mut self, start: Mono) {
-        self.start = start;
-        self.stamps.starts(start);
-    }
-
-    fn now(&self) -> Duration {
-        self.env.now().since(self.start)
-    }
-
-    /// Send `body` and read the answer; `arrived` hears of tokens as they come. The exchange was taken up at `begun`.
-    pub async fn exchange(
+    /// Send `body`, and have `hearing` hear the answer; `delays` hears how long bytes had lain in the system when they were read.
+    pub(super) async fn exchange<F: FnMut(Arrival)>(
         &mut self,
         target: &Target,
-        body: Bytes,
-        begun: Duration,
-        mut arrived: impl FnMut(Arrival),
-    ) -> Exchange {
-        let mut reader = Reader::new(target.dialect);
-        let mut exchange = Exchange {
-            begun,
-            wrote: begun,
-            first_token: None,
-            last_token: None,
-            end: begun,
-            arrived: 0,
-            answer: Default::default(),
-            outcome: Outcome::Ok,
+        body: &[u8],
+        hearing: &mut Hearing<F>,
+        mut delays: impl FnMut(Duration),
+    ) -> End {
+        let head = head(target, body.len());
+        let Connection { env, wire, stamps, used, open } = self;
+        // Whatever ends this early leaves a connection that nobody can use.
+        *open = false;
+        let reused = std::mem::replace(used, true);
+        let mut talk = Talk {
+            parts: [&head, body],
+            written: 0,
+            sent: false,
+            failed: None,
+            answering: Answering::new(),
+            answered: false,
+            keeps: false,
+            hearing,
         };
-        let note = |exchange: &mut Exchange, arrival: Arrival, arrived: &mut dyn FnMut(Arrival)| {
-            exchange.first_token.get_or_insert(arrival.at);
-            exchange.last_token = Some(arrival.at);
-            exchange.arrived += arrival.tokens;
-            arrived(arrival);
-        };
-        let outcome =
-            self.transfer(target, body, &mut reader, &mut |arrival| note(&mut exchange, arrival, &mut arrived)).await;
-        exchange.end = self.now();
-        exchange.wrote = self.stamps.wrote();
-        exchange.answer = reader.finish();
-        exchange.outcome = match outcome {
-            Outcome::Ok => verdict(&exchange),
-            other => other,
-        };
-        exchange
-    }
-
-    /// The bytes of an exchange, both ways.
-    async fn transfer(
-        &mut self,
-        target: &Target,
-        body: Bytes,
-        reader: &mut Reader,
-        arrived: &mut impl FnMut(Arrival),
-    ) -> Outcome {
-        let until = self.env.now() + target.limits.whole;
-        let response = match self.wait(target, until, request(target, body)).await {
-            Wait::Came(response) => response,
-            Wait::Broken(why) => return Outcome::Broken(why),
-            Wait::TooSlow(limit) => return Outcome::TooSlow(limit),
-        };
-        let (head, mut body) = response.into_parts();
-        if !head.status.is_success() {
-            return self.refusal(target, until, head.status.as_u16(), &head.headers, &mut body).await;
-        }
-        loop {
-            match self.piece(target, until, &mut body).await {
-                Wait::Came(None) => return Outcome::Ok,
-                Wait::Came(Some(piece)) => {
-                    if let Err(long) = reader.push(&piece, self.stamps.read(), &mut *arrived) {
-                        return Outcome::Broken(long.to_string());
+        let begun = env.now();
+        let over = begun + target.limits.whole;
+        let mut last = begun;
+        let mut ring = over.min(begun + target.limits.silence);
+        let mut alarm = pin!(env.sleep(ring.since(begun)));
+        let end = poll_fn(|cx| {
+            talk.write(wire, stamps, cx, &mut last);
+            let mut idle = true;
+            loop {
+                match talk.read(wire, stamps, cx) {
+                    Poll::Pending => break,
+                    Poll::Ready(Some(outcome)) => return Poll::Ready((outcome, stamps.read())),
+                    Poll::Ready(None) => {
+                        (idle, last) = (false, stamps.read());
+                        delays(last.since(stamps.arrived()));
                     }
                 }
-                Wait::Broken(why) => return Outcome::Broken(why),
-                Wait::TooSlow(limit) => return Outcome::TooSlow(limit),
             }
-        }
-    }
-
-    /// Send the request; the head of its answer.
-    async fn wait(&mut self, target: &Target, until: Mono, request: Request<Body>) -> Wait<Response<Incoming>> {
-        let mut sent = pin!(self.sender.send_request(request));
-        let (drive, mut over) = (&mut self.drive, false);
-        let head = poll_fn(|cx| {
-            // The connection first: it is what makes progress.
-            if !over && drive.as_mut().poll(cx).is_ready() {
-                over = true;
+            if let Some(error) = &talk.failed {
+                return Poll::Ready((Outcome::Broken(error.to_string()), stamps.wrote()));
             }
-            sent.as_mut().poll(cx)
+            // An alarm that rang together with bytes wakes once for both.
+            while (idle || last >= ring) && alarm.as_mut().poll(cx).is_ready() {
+                let now = env.now();
+                let limits = [(over, target.limits.whole), (last + target.limits.silence, target.limits.silence)];
+                if let Some((_, limit)) = limits.iter().find(|(at, _)| *at <= now) {
+                    return Poll::Ready((Outcome::TooSlow(*limit), now));
+                }
+                ring = limits[0].0.min(limits[1].0);
+                alarm.set(env.sleep(ring.since(now)));
+                idle = true;
+            }
+            Poll::Pending
         });
-        let limit = target.limits.silence.min(until.since(self.env.now()));
-        match deadline(&self.env, limit, head).await {
-            Ok(Ok(response)) => Wait::Came(response),
-            Ok(Err(error)) => Wait::Broken(reason(&error)),
-            Err(late) => Wait::TooSlow(late.0),
+        let (outcome, at) = end.await;
+        if matches!(outcome, Outcome::Broken(_)) && reused && !talk.sent && !talk.answered {
+            return End::Unsent;
+        }
+        *open = outcome == Outcome::Ok && talk.keeps && talk.sent;
+        // An answer that ended with the connection ends there: `at` is the last read, that of the end.
+        End::Ended(at, outcome)
+    }
+}
+
+impl<F: FnMut(Arrival)> Talk<'_, F> {
+    /// Write what the system takes.
+    fn write<E: Env + Unpin>(&mut self, wire: &mut Wire<E>, stamps: &Stamps, cx: &mut Context<'_>, last: &mut Mono) {
+        let [head, body] = self.parts;
+        while !self.sent && self.failed.is_none() {
+            let left = head.len() + body.len() - self.written;
+            let done = if left > 0 {
+                let rest_of_head = &head[self.written.min(head.len())..];
+                let rest_of_body = &body[self.written.saturating_sub(head.len())..];
+                let parts = [IoSlice::new(rest_of_head), IoSlice::new(rest_of_body)];
+                Pin::new(&mut *wire).poll_write_vectored(cx, if rest_of_head.is_empty() { &parts[1..] } else { &parts })
+            } else {
+                // TLS keeps records that the system did not take.
+                Pin::new(&mut *wire).poll_flush(cx).map_ok(|()| 0)
+            };
+            match done {
+                Poll::Pending => return,
+                Poll::Ready(Ok(0)) if left > 0 => self.failed = Some(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(count)) => {
+                    (self.written, *last) = (self.written + count, stamps.wrote());
+                    if left == 0 {
+                        self.sent = true;
+                        self.hearing.wrote(stamps.wrote());
+                    }
+                }
+                Poll::Ready(Err(error)) => self.failed = Some(error),
+            }
         }
     }
 
-    /// The next piece of an answer; `None` at its end.
-    async fn piece(&mut self, target: &Target, until: Mono, body: &mut Incoming) -> Wait<Option<Bytes>> {
-        let drive = &mut self.drive;
-        let mut over = false;
-        let frame = poll_fn(|cx| {
-            if let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) {
-                return Poll::Ready(frame);
-            }
-            if !over && drive.as_mut().poll(cx).is_ready() {
-                over = true;
-            }
-            Pin::new(&mut *body).poll_frame(cx)
-        });
-        let limit = target.limits.silence.min(until.since(self.env.now()));
-        match deadline(&self.env, limit, frame).await {
-            Ok(None) => Wait::Came(None),
-            // Trailers carry nothing for us.
-            Ok(Some(Ok(frame))) => Wait::Came(Some(frame.into_data().unwrap_or_default())),
-            Ok(Some(Err(error))) => Wait::Broken(reason(&error)),
-            Err(late) => Wait::TooSlow(late.0),
-        }
-    }
-
-    /// What another status than 2xx says.
-    async fn refusal(
+    /// Read what is there: an end, if this was it, or nothing but that something came.
+    fn read<E: Env + Unpin>(
         &mut self,
-        target: &Target,
-        until: Mono,
-        status: u16,
-        headers: &HeaderMap,
-        body: &mut Incoming,
-    ) -> Outcome {
-        let seconds = headers.get(RETRY_AFTER).and_then(|text| text.to_str().ok()?.trim().parse::<u64>().ok());
-        let mut said = Vec::new();
-        while said.len() < SAID_BYTES
-            && let Wait::Came(Some(piece)) = self.piece(target, until, body).await
-        {
-            said.extend_from_slice(&piece[..piece.len().min(SAID_BYTES - said.len())]);
+        wire: &mut Wire<E>,
+        stamps: &Stamps,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Outcome>> {
+        SCRATCH.with_borrow_mut(|scratch| {
+            let mut buf = ReadBuf::new(scratch);
+            match Pin::new(&mut *wire).poll_read(cx, &mut buf) {
+                Poll::Pending => Poll::Pending,
+                Poll::Ready(Err(error)) => Poll::Ready(Some(self.broken(&error.to_string()))),
+                Poll::Ready(Ok(())) if buf.filled().is_empty() => Poll::Ready(Some(match self.answering.ends() {
+                    true => Outcome::Ok,
+                    false => self.broken("the server closed the connection"),
+                })),
+                Poll::Ready(Ok(())) => Poll::Ready(self.hear(buf.filled(), stamps.arrived())),
+            }
+        })
+    }
+
+    fn broken(&mut self, why: &str) -> Outcome {
+        let failed = self.failed.take().map(|error| error.to_string());
+        Outcome::Broken(failed.unwrap_or_else(|| why.to_owned()))
+    }
+
+    /// Bytes of the answer.
+    fn hear(&mut self, mut bytes: &[u8], at: Mono) -> Option<Outcome> {
+        self.answered = true;
+        loop {
+            let (piece, used) = match self.answering.take(bytes) {
+                Ok(taken) => taken,
+                Err(malformed) => return Some(Outcome::Broken(malformed.to_string())),
+            };
+            bytes = &bytes[used..];
+            match piece {
+                Piece::More => return None,
+                Piece::End => {
+                    // Bytes after the end belong to no request of ours.
+                    self.keeps &= bytes.is_empty();
+                    return Some(Outcome::Ok);
+                }
+                Piece::Head(head) => {
+                    self.keeps = head.keeps;
+                    self.hearing.head(head.status, head.retry_after);
+                }
+                Piece::Data(data) => match self.hearing.data(data, at) {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        self.keeps = false;
+                        return Some(Outcome::Ok);
+                    }
+                    Err(long) => return Some(Outcome::Broken(long.to_string())),
+                },
+            }
         }
-        let says = String::from_utf8_lossy(&said).split_whitespace().collect::<Vec<_>>().join(" ");
-        Outcome::Status { status, says, retry_after: seconds.map(Duration::from_secs) }
     }
 }
 
-/// Is an answer that came to its end a good one?
-fn verdict(exchange: &Exchange) -> Outcome {
-    let answer = &exchange.answer;
-    match () {
-        () if answer.error.is_some() => Outcome::Refused(answer.error.clone().unwrap_or_default()),
-        () if !answer.done && answer.finish_reason.is_none() => Outcome::CutOff,
-        () if exchange.arrived == 0 => Outcome::NoTokens,
-        () => Outcome::Ok,
+/// The head of a request with a body of `length` bytes. The user's headers win over ours, but for the length.
+fn head(target: &Target, length: usize) -> Vec<u8> {
+    let mut head = Vec::with_capacity(512);
+    let ours: [(HeaderName, &str); 3] = [
+        (HOST, &target.authority()),
+        (CONTENT_TYPE, "application/json"),
+        (ACCEPT, "text/event-stream, application/json"),
+    ];
+    let write = |head: &mut Vec<u8>, name: &HeaderName, value: &[u8]| {
+        for part in [name.as_str().as_bytes(), b": ", value, b"\r\n"] {
+            head.extend_from_slice(part);
+        }
+    };
+    for part in [b"POST ", target.path.as_bytes(), b" HTTP/1.1\r\n"] {
+        head.extend_from_slice(part);
     }
-}
-
-fn reason(error: &hyper::Error) -> String {
-    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
-    format!("{error}{cause}")
-}
-
-fn request(target: &Target, body: Bytes) -> Request<Body> {
-    let length = body.len();
-    let mut request = Request::new(Body::Whole(body));
-    *request.method_mut() = Method::POST;
-    // The path was checked when the target was made.
-    *request.uri_mut() = target.path.parse().unwrap_or_default();
-    let headers = request.headers_mut();
-    if let Ok(host) = HeaderValue::from_str(&target.at.to_string()) {
-        headers.insert(HOST, host);
+    for (name, value) in ours.iter().filter(|(name, _)| !target.headers.contains_key(name)) {
+        write(&mut head, name, value.as_bytes());
     }
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
-    for (name, value) in &target.headers {
-        headers.insert(name.clone(), value.clone());
+    for (name, value) in target.headers.iter().filter(|(name, _)| **name != CONTENT_LENGTH) {
+        write(&mut head, name, value.as_bytes());
     }
-    request
+    write!(head, "content-length: {length}\r\n\r\n").expect("a vector takes all");
+    head
 }

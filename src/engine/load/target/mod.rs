@@ -2,7 +2,13 @@
 
 mod body;
 mod connection;
+mod hearing;
+mod http1;
+mod http2;
+mod pool;
 mod stamped;
+mod via;
+mod wire;
 
 use std::time::Duration;
 
@@ -11,9 +17,10 @@ use serde_json::{Map, Value};
 
 use crate::engine::base::HostPort;
 use crate::engine::load::Answer;
-use crate::engine::load::answer::Dialect;
+use crate::engine::load::answer::{Arrival, Dialect};
 
-pub use connection::Connection;
+pub use pool::Pool;
+pub use via::{Tls, TlsError, Trust, Via};
 
 /// Where requests go, and what is the same in all of them.
 #[derive(Clone, Debug)]
@@ -34,8 +41,22 @@ pub struct Target {
     pub extra: Map<String, Value>,
     /// More headers.
     pub headers: HeaderMap,
+    /// TLS and the version of HTTP.
+    pub via: Via,
     /// What waits how long.
     pub limits: Limits,
+}
+
+impl Target {
+    /// Host and port as a request names them: without a port that goes without saying.
+    fn authority(&self) -> String {
+        let default = if self.via.tls.is_some() { 443 } else { 80 };
+        let whole = self.at.to_string();
+        match self.at.port == default {
+            true => whole.trim_end_matches(&format!(":{default}")).to_owned(),
+            false => whole,
+        }
+    }
 }
 
 /// How long an exchange may take.
@@ -47,11 +68,14 @@ pub struct Limits {
     pub silence: Duration,
     /// In all.
     pub whole: Duration,
+    /// So many times a request is sent again to a server that is busy (429 or 503) and says when to come back.
+    pub busy_retries: u32,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { connect: Duration::from_secs(10), silence: Duration::from_secs(600), whole: Duration::from_secs(3600) }
+        let (connect, silence) = (Duration::from_secs(10), Duration::from_secs(600));
+        Limits { connect, silence, whole: Duration::from_secs(3600), busy_retries: 0 }
     }
 }
 
@@ -99,11 +123,16 @@ impl Outcome {
     }
 }
 
+/// Frames of one answer whose arrivals are kept.
+pub const ARRIVALS_MAX: usize = 1 << 16;
+
 /// What happened when, as durations since the run began.
 #[derive(Clone, Debug)]
 pub struct Exchange {
     /// When the shell took it up: from then on it was ours.
     pub begun: Duration,
+    /// How much of the time before that the server had asked for, being busy: it was asked before.
+    pub waited: Duration,
     /// When the last byte of the request had been written.
     pub wrote: Duration,
     /// When the first token had been read.
@@ -114,6 +143,8 @@ pub struct Exchange {
     pub end: Duration,
     /// Tokens that arrived in frames.
     pub arrived: u32,
+    /// When each of them did; of the first [`ARRIVALS_MAX`] frames.
+    pub arrivals: Vec<Arrival>,
     /// What it says.
     pub answer: Answer,
     /// How it ended.
@@ -125,11 +156,13 @@ impl Exchange {
     pub fn without_connection(begun: Duration, end: Duration, why: String) -> Exchange {
         Exchange {
             begun,
+            waited: Duration::ZERO,
             wrote: end,
             first_token: None,
             last_token: None,
             end,
             arrived: 0,
+            arrivals: Vec::new(),
             answer: Answer::default(),
             outcome: Outcome::Connect(why),
         }

@@ -65,6 +65,9 @@ pub(in crate::commands::bench) struct Line {
     pub planned_s: f64,
     pub free_s: f64,
     pub begun_s: f64,
+    /// Of the time before it, what a busy server had asked for.
+    #[serde(default)]
+    pub waited_s: f64,
     pub wrote_s: f64,
     pub first_token_s: Option<f64>,
     pub last_token_s: Option<f64>,
@@ -105,6 +108,7 @@ impl Line {
             planned_s: record.planned.as_secs_f64(),
             free_s: record.free.as_secs_f64(),
             begun_s: exchange.begun.as_secs_f64(),
+            waited_s: exchange.waited.as_secs_f64(),
             wrote_s: exchange.wrote.as_secs_f64(),
             first_token_s: exchange.first_token.map(|at| at.as_secs_f64()),
             last_token_s: exchange.last_token.map(|at| at.as_secs_f64()),
@@ -163,11 +167,13 @@ impl Line {
             expected: self.expected_tokens,
             exchange: Exchange {
                 begun: at(self.begun_s),
+                waited: at(self.waited_s),
                 wrote: at(self.wrote_s),
                 first_token: self.first_token_s.map(at),
                 last_token: self.last_token_s.map(at),
                 end: at(self.end_s),
                 arrived: self.arrived_tokens,
+                arrivals: Vec::new(),
                 answer,
                 outcome: outcome(&self.outcome, &self.said),
             },
@@ -218,11 +224,13 @@ mod tests {
         };
         let exchange = Exchange {
             begun: at(11),
+            waited: Duration::ZERO,
             wrote: at(12),
             first_token: Some(at(50_123)),
             last_token: Some(at(90_000)),
             end: at(91_000),
             arrived: 5,
+            arrivals: Vec::new(),
             answer,
             outcome: Outcome::Ok,
         };

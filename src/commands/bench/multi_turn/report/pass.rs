@@ -201,6 +201,7 @@ fn doubts(args: &Args, pass: &Pass) -> Vec<String> {
             args.load.max_parallel
         ));
     }
+    doubts.extend(pass.ran.doubts().iter().map(ToString::to_string));
     if all.tokens.uncounted > 0 {
         doubts.push(format!(
             "the server does not count its tokens: {} are counted as one a frame, and throughput and time per token with them",

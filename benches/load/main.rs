@@ -1,0 +1,27 @@
+//! What the load generator itself adds: `mock` is an endpoint whose timing is known, `truth` sets the generator's times against the
+//! endpoint's own. See README.md beside this file.
+#![allow(missing_docs)]
+#![expect(clippy::disallowed_methods, clippy::print_stdout, reason = "a program of its own, for measurements")]
+
+mod mock;
+mod truth;
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    match args.get(1).map(String::as_str) {
+        Some("mock") => mock::main(&args),
+        Some("truth") => truth::main(&args),
+        // `cargo bench` starts every bench: these two take their time and a processor each, and are asked for by name.
+        _ => println!("load: not run; say `-- mock` or `-- truth` (benches/load/README.md)"),
+    }
+}
+
+/// The number after `name`.
+fn number(args: &[String], name: &str, or: f64) -> f64 {
+    args.iter().position(|arg| arg == name).map_or(or, |at| args[at + 1].parse().expect("a number"))
+}
+
+/// The word after `name`.
+fn word<'a>(args: &'a [String], name: &str, or: &'a str) -> &'a str {
+    args.iter().position(|arg| arg == name).map_or(or, |at| args[at + 1].as_str())
+}
