@@ -177,6 +177,10 @@ impl Observer for View {
         }
     }
 
+    fn before(&mut self, _: &PassId, _: &Record) {
+        // It is not of now.
+    }
+
     fn ended(&mut self, _: &Pass) -> Next {
         self.state().pass = None;
         Next::GoOn

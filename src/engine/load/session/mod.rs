@@ -75,9 +75,9 @@ pub trait Observer {
     fn begins(&mut self, pass: &PassId, conversations: u64, requests: u64, live: &Arc<Live>) {
         let _ = (pass, conversations, requests, live);
     }
-    /// A request of it ended in the interrupted run that is gone on with.
+    /// A request of it ended in the interrupted run that is gone on with: to most observers a request like any other.
     fn before(&mut self, pass: &PassId, record: &Record) {
-        let _ = (pass, record);
+        self.record(pass, record);
     }
     /// A request of it ended.
     fn record(&mut self, pass: &PassId, record: &Record) {
