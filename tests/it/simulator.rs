@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::cli::service::Service;
 use crate::cli::{command, mcctl};
+use crate::peer::cluster::{Cluster, Make, Metadata};
 
 fn quick() -> Config {
     let cost = Cost { step: Duration::from_millis(2), prefill_tokens_per_s: 1e6, ..Config::small().cost };
@@ -408,4 +409,32 @@ fn a_wrong_line_is_2_a_taken_port_4_and_no_master_3() {
     let port = format!("--port={}", taken.local_addr().unwrap().port());
     assert!(mcctl(&["serve", "sim", &port]).fails(4).contains("for the simulator is in use"));
     assert_eq!(mcctl(&["serve", "sim", "--port=0", "--master=127.0.0.1:1"]).code, 3);
+}
+
+#[test]
+fn its_pages_are_kept_by_a_real_mooncake_master_and_node() {
+    let cluster = Cluster::start(Make::Real, Make::Real, Metadata::P2p, 1, 64 << 20);
+    let master = format!("--master={}", cluster.master.address());
+    let mut service =
+        Service::start(command(&["serve", "sim", "--port=0", "--page-size=16", "--bytes-per-token=64", &master]));
+    let port = service.port_after("http://127.0.0.1:");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let asked = json!({"input_ids": ids(1, 800), "sampling_params": {"max_new_tokens": 2}}).to_string();
+    let fetch = Fetcher::new(false, Duration::from_secs(20), 1 << 20).unwrap();
+    let post = |path: &str, body: &str| -> Fetched {
+        runtime.block_on(fetch.post(&format!("http://127.0.0.1:{port}{path}"), body.to_owned())).unwrap()
+    };
+    let generate = || -> Value { serde_json::from_str(&post("/generate", &asked).body).unwrap() };
+    let first = generate();
+    let written =
+        || crate::cli::service::get(port, "/metrics").1.contains("storage_backend=\"mooncake\",tp_rank=\"0\"} 800.0");
+    assert!((0..2000).any(|_| written()), "not written");
+    assert_eq!(post("/flush_cache", "").status, 200);
+    let again = generate();
+    assert_eq!((tiers(&again), &again["output_ids"]), ([0, 0, 784], &first["output_ids"]));
+    assert_eq!(service.stop(Signal::SIGTERM), 0);
+    let run =
+        mcctl(&["bench", "store", "--object-size=100kb", "--objects=32", "--batch=4", "--verify", "--json", &master]);
+    let told: Value = serde_json::from_str(run.succeeds()).unwrap();
+    assert_eq!((&told["passes"][1]["get"]["verified"], &told["removed"]), (&json!(32), &json!(32)), "{told}");
 }

@@ -1,11 +1,12 @@
 //! `mcctl bench store`: objects in and out of a cluster, any Mooncake master's.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
 use crate::commands::args;
+use crate::commands::bench::sheet::{Section, Sheet};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
@@ -35,7 +36,7 @@ pub struct Args {
     objects: u32,
     /// Read for so long [default: until as many objects were read as were put]
     #[arg(long, value_name = "TIME", value_parser = args::limit)]
-    duration: Option<std::time::Duration>,
+    duration: Option<Duration>,
     /// Share of batches that are reads once all is put; the others put further objects
     #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
     read_ratio: f64,
@@ -338,16 +339,25 @@ impl Report {
         }
     }
 
+    /// Everything that was measured: the pass, the kind of work, and what came of it.
+    fn figures(&self) -> impl Iterator<Item = (&PassReport, &'static str, &Figures)> {
+        self.passes.iter().flat_map(move |pass| {
+            [("put", &pass.put), ("get", &pass.get)]
+                .into_iter()
+                .filter_map(move |(what, figures)| Some((pass, what, figures.as_ref()?)))
+        })
+    }
+
     fn failures(&self) -> u64 {
-        let figures = self.passes.iter().flat_map(|pass| [&pass.put, &pass.get]);
-        figures.flatten().map(|figures| figures.failed).sum()
+        self.figures().map(|(_, _, figures)| figures.failed).sum()
     }
 
     /// The report for people.
     fn text(&self) -> String {
         let sizes: Vec<String> = self.object_bytes.iter().map(|bytes| ByteSize(*bytes).to_string()).collect();
-        let mut text = format!(
-            "store at {}: {} objects of {}, {} a batch, {} client{} (seed {})\n\n",
+        let mut whole = Section::new("");
+        whole.text.push(format!(
+            "store at {}: {} objects of {}, {} a batch, {} client{} (seed {})",
             self.master,
             self.objects,
             sizes.join(", "),
@@ -355,55 +365,51 @@ impl Report {
             self.clients,
             if self.clients == 1 { "" } else { "s" },
             self.seed,
-        );
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING);
-        table.set_header([
-            "pass",
-            "what",
-            "objects",
-            "objects/s",
-            "GB/s",
-            "batch p50 ms",
-            "p90",
-            "p99",
-            "max",
-            "CPU us/object",
-        ]);
-        for column in table.column_iter_mut().skip(2) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        let ms = |duration: std::time::Duration| format!("{:.2}", duration.as_secs_f64() * 1e3);
-        for pass in &self.passes {
-            for (what, figures) in [("put", &pass.put), ("get", &pass.get)] {
-                let Some(figures) = figures else { continue };
-                let at = |of: fn(&Summary) -> Option<std::time::Duration>| match &figures.latency {
-                    None => "-".to_owned(),
-                    Some(summary) => of(summary).map_or("too few".to_owned(), ms),
-                };
-                table.add_row([
+        ));
+        let mut moved =
+            Sheet::new("", &["pass", "what", "objects", "objects/s", "GB/s", "CPU us/object", "missing", "failed"])
+                .words(1);
+        let head = ["a batch, ms", "what", "count", "mean", "std", "min", "p50", "p90", "p95", "p99", "p99.9", "max"];
+        let mut batches = Sheet::new("", &head).words(1);
+        for (pass, what, figures) in self.figures() {
+            moved.row([
+                pass.name.to_owned(),
+                what.to_owned(),
+                figures.objects.to_string(),
+                format!("{:.0}", figures.objects_per_s),
+                format!("{:.3}", figures.gb_per_s),
+                pass.cpu_us_per_object.map_or("-".to_owned(), |cpu| format!("{cpu:.0}")),
+                figures.missing.to_string(),
+                figures.failed.to_string(),
+            ]);
+            if let Some(latency) = &figures.latency {
+                let (ms, maybe) = (
+                    |took: Duration| format!("{:.2}", took.as_secs_f64() * 1e3),
+                    |took: Option<Duration>| {
+                        took.map_or("too few".to_owned(), |took| format!("{:.2}", took.as_secs_f64() * 1e3))
+                    },
+                );
+                batches.row([
                     pass.name.to_owned(),
                     what.to_owned(),
-                    figures.objects.to_string(),
-                    format!("{:.0}", figures.objects_per_s),
-                    format!("{:.3}", figures.gb_per_s),
-                    at(|s| Some(s.p50)),
-                    at(|s| s.p90),
-                    at(|s| s.p99),
-                    at(|s| Some(s.max)),
-                    pass.cpu_us_per_object.map_or("-".to_owned(), |cpu| format!("{cpu:.0}")),
+                    latency.count.to_string(),
+                    ms(latency.mean),
+                    ms(latency.deviation),
+                    ms(latency.min),
+                    ms(latency.p50),
+                    maybe(latency.p90),
+                    maybe(latency.p95),
+                    maybe(latency.p99),
+                    maybe(latency.p999),
+                    ms(latency.max),
                 ]);
             }
         }
-        text.push_str(&format!("{table}\n"));
-        for pass in &self.passes {
-            for (what, figures) in [("put", &pass.put), ("get", &pass.get)] {
-                for (name, failed) in figures.iter().flat_map(|figures| &figures.failures) {
-                    text.push_str(&format!(
-                        "failed: {}: {what}: {} x {name}: {}\n",
-                        pass.name, failed.count, failed.first
-                    ));
-                }
+        whole.sheets = vec![moved, batches];
+        let mut text = whole.text() + "\n";
+        for (pass, what, figures) in self.figures() {
+            for (name, failed) in &figures.failures {
+                text.push_str(&format!("failed: {}: {what}: {} x {name}: {}\n", pass.name, failed.count, failed.first));
             }
         }
         if self.verified {

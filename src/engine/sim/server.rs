@@ -18,7 +18,7 @@ use crate::engine::http::{self, BindError, Body, Handler, Limits, Method, Reques
 use crate::engine::sim::answer::{self, Clock, Frames};
 use crate::engine::sim::ask::{self, Route, Wanted};
 use crate::engine::sim::config::{Config, Refused};
-use crate::engine::sim::scheduler::{Admission, Effect, End, Scheduler};
+use crate::engine::sim::scheduler::{Admission, Effect, End, Prepared, Scheduler};
 use crate::engine::sim::storage::Storage;
 use crate::engine::sim::{HEADER, exposition, info};
 
@@ -301,11 +301,15 @@ impl<E: Env> Simulator<E> {
         let inner = &self.inner;
         let (stream, prompt) = (ask.stream, ask.prompt.len() as u64);
         let name = name.unwrap_or_else(|| format!("{:016x}{:016x}", inner.env.rng(), inner.env.rng()));
+        let prepared = match Prepared::new(ask, &inner.config) {
+            Ok(prepared) => prepared,
+            Err(refused) => return refuse(StatusCode::BAD_REQUEST, &refused.to_string()),
+        };
         let now = inner.env.now();
         let (tell, heard) = mpsc::unbounded_channel();
         let arrived = {
             let mut state = inner.state();
-            let arrived = state.scheduler.arrive(now, ask);
+            let arrived = state.scheduler.arrive(now, prepared);
             if let Ok(id) = arrived {
                 state.listeners.insert(id, tell);
                 state.names.insert(id, name.clone());

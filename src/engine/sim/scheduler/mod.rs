@@ -15,7 +15,7 @@ use crate::engine::plan::hicache::tree::Tree;
 use crate::engine::sim::config::{Config, Refused};
 use crate::engine::sim::counters::Counters;
 
-pub use request::{Admission, Ask, End};
+pub use request::{Admission, Ask, End, Prepared};
 
 use request::Request;
 use step::Step;
@@ -165,14 +165,14 @@ impl Scheduler {
     ///
     /// # Errors
     /// It is not taken.
-    pub fn arrive(&mut self, now: Mono, ask: Ask) -> Result<u64, Refused> {
+    pub fn arrive(&mut self, now: Mono, Prepared(mut request): Prepared) -> Result<u64, Refused> {
         self.advance(now);
         if self.waiting.len() >= self.config.queue_max {
             return Err(Refused::QueueFull);
         }
         let id = self.next;
         self.next += 1;
-        let request = Request::new(now, ask, &self.config)?;
+        (request.arrived, request.fetched_at) = (now, now);
         self.requests.insert(id, request);
         self.waiting.push_back(id);
         self.look(id);

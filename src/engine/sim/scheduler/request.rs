@@ -60,6 +60,20 @@ pub(super) enum Fetch {
     Done { from: u64, pages: u64 },
 }
 
+/// A request that was read and hashed, which takes its time for a long prompt: before the engine is asked.
+#[derive(Debug)]
+pub struct Prepared(pub(super) Request);
+
+impl Prepared {
+    /// `ask`, for an engine of `config`.
+    ///
+    /// # Errors
+    /// It is not taken.
+    pub fn new(ask: Ask, config: &Config) -> Result<Prepared, Refused> {
+        Request::new(ask, config).map(Prepared)
+    }
+}
+
 /// A request.
 #[derive(Debug)]
 pub(super) struct Request {
@@ -102,7 +116,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    pub fn new(now: Mono, ask: Ask, config: &Config) -> Result<Request, Refused> {
+    fn new(ask: Ask, config: &Config) -> Result<Request, Refused> {
         let tokens = ask.prompt.len() as u64;
         let output = config.answer_tokens(tokens, ask.output)?;
         let page = usize::try_from(config.page_size).unwrap_or(usize::MAX);
@@ -123,15 +137,15 @@ impl Request {
             prompt_pages: pages.len(),
             pages,
             asked: (prompt.len() - 1) / page,
-            arrived: now,
-            started: now,
+            arrived: Mono::ZERO,
+            started: Mono::ZERO,
             fetch: Fetch::None,
-            fetched_at: now,
+            fetched_at: Mono::ZERO,
             tokens_by_tier: ByTier::default(),
             aborted: false,
             generated: 0,
-            last_token: now,
-            first_token: now,
+            last_token: Mono::ZERO,
+            first_token: Mono::ZERO,
             done: 0,
             last: ROOT,
             own: 0,

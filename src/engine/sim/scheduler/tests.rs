@@ -21,6 +21,11 @@ fn ms(ms: u64) -> Mono {
     Mono::from_ms(ms)
 }
 
+fn arrive(scheduler: &mut Scheduler, now: Mono, ask: Ask) -> Result<u64, Refused> {
+    let prepared = Prepared::new(ask, scheduler.config())?;
+    scheduler.arrive(now, prepared)
+}
+
 fn ask(prompt: Vec<u32>, output: u32) -> Ask {
     Ask { prompt, output: Some(output), stream: true }
 }
@@ -76,7 +81,7 @@ fn play(scheduler: &mut Scheduler, stored: &mut std::collections::HashSet<u64>) 
 /// One request after the other: where the tokens of each came from.
 fn serve(scheduler: &mut Scheduler, stored: &mut std::collections::HashSet<u64>, ids: Vec<u32>, out: u32) -> [u64; 4] {
     let now = scheduler.wake().unwrap_or(ms(0));
-    let id = scheduler.arrive(now, ask(ids, out)).expect("it fits");
+    let id = arrive(scheduler, now, ask(ids, out)).expect("it fits");
     let heard = play(scheduler, stored);
     let ByTier { device, host, storage, computed } = heard[&id].admission.as_ref().expect("it ran").tokens;
     [device, host, storage, computed]
@@ -85,10 +90,10 @@ fn serve(scheduler: &mut Scheduler, stored: &mut std::collections::HashSet<u64>,
 #[test]
 fn a_step_takes_what_the_cost_model_says_and_a_prompt_holds_up_those_who_decode() {
     let mut scheduler = Scheduler::new(config(1000, 0));
-    let first = scheduler.arrive(ms(0), ask(prompt(1, 1000), 4)).unwrap();
+    let first = arrive(&mut scheduler, ms(0), ask(prompt(1, 1000), 4)).unwrap();
     // 1,000 tokens at 20,000 a second and a step of 10 ms.
     assert_eq!(scheduler.wake(), Some(ms(60)));
-    let second = scheduler.arrive(ms(5), ask(prompt(2, 400), 2)).unwrap();
+    let second = arrive(&mut scheduler, ms(5), ask(prompt(2, 400), 2)).unwrap();
     let heard = play(&mut scheduler, &mut Default::default());
     assert_eq!(heard[&first].tokens, [ms(60), ms(100), ms(110), ms(120)]);
     assert_eq!(heard[&second].tokens, [ms(90), ms(100)]);
@@ -123,7 +128,7 @@ fn a_prompt_comes_from_the_device_the_host_and_storage_and_its_last_token_never(
 #[test]
 fn an_answer_is_found_again_in_the_next_prompt_but_for_its_last_token() {
     let mut scheduler = Scheduler::new(config(100, 0));
-    let id = scheduler.arrive(ms(0), ask(prompt(1, 30), 35)).unwrap();
+    let id = arrive(&mut scheduler, ms(0), ask(prompt(1, 30), 35)).unwrap();
     let answer = play(&mut scheduler, &mut Default::default())[&id].admission.as_ref().unwrap().answer.clone();
     let mut next = prompt(1, 30);
     next.extend(&answer[..]);
@@ -135,24 +140,24 @@ fn an_answer_is_found_again_in_the_next_prompt_but_for_its_last_token() {
 #[test]
 fn nobody_starts_without_room_for_the_whole_answer_and_all_get_theirs() {
     let mut scheduler = Scheduler::new(config(10, 0));
-    let ids: Vec<u64> = (1..=4).map(|of| scheduler.arrive(ms(0), ask(prompt(of, 60), 20)).unwrap()).collect();
+    let ids: Vec<u64> = (1..=4).map(|of| arrive(&mut scheduler, ms(0), ask(prompt(of, 60), 20)).unwrap()).collect();
     scheduler.advance(ms(13));
     assert_eq!(scheduler.gauges(), Gauges { running: 2, queued: 2, used: 128, available: 32, ..Gauges::default() });
     let heard = play(&mut scheduler, &mut Default::default());
     assert!(ids.iter().all(|id| heard[id].tokens.len() == 20));
     assert_eq!(scheduler.gauges().used, 0);
     assert_eq!(scheduler.counters().finished[1].requests, 4);
-    let long = scheduler.arrive(ms(0), ask(prompt(1, 160), 1)).unwrap_err();
+    let long = arrive(&mut scheduler, ms(0), ask(prompt(1, 160), 1)).unwrap_err();
     assert_eq!(long, Refused::TooLong { prompt: 160, max: 159 });
-    assert_eq!(scheduler.arrive(ms(0), ask(Vec::new(), 1)), Err(Refused::Empty));
+    assert_eq!(arrive(&mut scheduler, ms(0), ask(Vec::new(), 1)), Err(Refused::Empty));
 }
 
 #[test]
 fn who_is_gone_leaves_the_queue_at_once_and_the_batch_with_the_step() {
     let mut scheduler = Scheduler::new(Config { running_max: 1, ..config(100, 0) });
-    let first = scheduler.arrive(ms(0), ask(prompt(1, 60), 1000)).unwrap();
-    let second = scheduler.arrive(ms(0), ask(prompt(2, 60), 2)).unwrap();
-    let third = scheduler.arrive(ms(0), ask(prompt(3, 60), 2)).unwrap();
+    let first = arrive(&mut scheduler, ms(0), ask(prompt(1, 60), 1000)).unwrap();
+    let second = arrive(&mut scheduler, ms(0), ask(prompt(2, 60), 2)).unwrap();
+    let third = arrive(&mut scheduler, ms(0), ask(prompt(3, 60), 2)).unwrap();
     scheduler.abort(ms(1), second);
     assert!(!scheduler.flush(ms(2)), "somebody runs");
     scheduler.advance(ms(30));
@@ -179,7 +184,7 @@ proptest! {
         let mut heard: HashMap<u64, Heard> = HashMap::new();
         for (of, tokens, output, wait, leaves) in asks {
             now = now + Duration::from_millis(wait);
-            let Ok(id) = scheduler.arrive(now, ask(prompt(of, tokens), output)) else { continue };
+            let Ok(id) = arrive(&mut scheduler, now, ask(prompt(of, tokens), output)) else { continue };
             taken.push(id);
             if let Some(after) = leaves {
                 scheduler.abort(now + Duration::from_millis(after), id);
