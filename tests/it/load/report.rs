@@ -68,6 +68,7 @@ fn every_request_is_a_line_of_records_and_of_csv_and_the_results_of_others_have_
         (&json!("inf"), &json!(12), &json!("t"))
     );
     assert_eq!(result["ttfts"].as_array().map(Vec::len), Some(12));
+    assert_eq!(result["itls"][0].as_array().map(Vec::len), Some(2), "three tokens have two gaps");
     assert!(result["mean_ttft_ms"].as_f64().is_some_and(|mean| mean >= 2.0), "{result}");
     let rounds = &lines(&at("l.jsonl"))[0];
     assert_eq!(rounds["round"]["round_2"]["request_count"], 4, "{rounds}");

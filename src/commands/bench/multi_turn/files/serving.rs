@@ -7,7 +7,7 @@
 //! - `duration` ends with the last answer, not after calls that follow it;
 //! - `max_concurrent_requests` is the most that were in flight at once, not what touched a second of the clock;
 //! - time between tokens counts a token without text as a token;
-//! - what was not measured is null: `total_output_tokens_retokenized`, `accept_length`, `itls`; and `request_rate` without a bound
+//! - what was not measured is null: `total_output_tokens_retokenized`, `accept_length`, what goes beyond the bounds of details; and `request_rate` without a bound
 //!   is the string `inf`, since JSON has no infinity.
 
 use std::collections::BTreeMap;
@@ -18,12 +18,15 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::commands::bench::multi_turn::files::sample::Sample;
+use crate::engine::load::answer::Arrival;
 use crate::engine::load::session::Pass;
 use crate::engine::load::target::Outcome;
 use crate::engine::load::{Histogram, Live, Record};
 
 /// Requests whose details are kept.
 const DETAILS_MAX: usize = 1 << 20;
+/// Gaps between tokens that are kept among them.
+const GAPS_MAX: usize = 1 << 22;
 /// Bytes of texts that are kept among them.
 const TEXTS_MAX: usize = 256 << 20;
 
@@ -71,6 +74,8 @@ struct Details {
     input_lens: Vec<Value>,
     output_lens: Vec<Value>,
     ttfts: Vec<Value>,
+    itls: Vec<Value>,
+    gaps: usize,
     generated_texts: Vec<Value>,
     errors: Vec<Value>,
     cached_tokens: Vec<Value>,
@@ -94,6 +99,9 @@ impl Details {
             0
         }));
         self.ttfts.push(json!(ttft));
+        let gaps = gaps(&record.exchange.arrivals);
+        self.gaps += gaps.len();
+        self.itls.push(if self.gaps > GAPS_MAX { Value::Null } else { json!(gaps) });
         self.generated_texts.push(json!(text));
         self.errors.push(json!(if well { String::new() } else { record.exchange.outcome.word() }));
         self.cached_tokens.push(json!(answer.cached_tokens.unwrap_or(0)));
@@ -101,6 +109,16 @@ impl Details {
             json!({"device": cached.device, "host": cached.host, "storage": cached.storage, "storage_backend": cached.backend})
         }));
     }
+}
+
+/// Seconds before each token but the first; tokens that came together share the gap before them.
+fn gaps(arrivals: &[Arrival]) -> Vec<f64> {
+    let pairs = arrivals.iter().zip(arrivals.iter().skip(1));
+    let shared = pairs.flat_map(|(before, now)| {
+        let gap = seconds(now.at.saturating_sub(before.at)) / f64::from(now.tokens.max(1));
+        std::iter::repeat_n(gap, now.tokens as usize)
+    });
+    shared.take(GAPS_MAX).collect()
 }
 
 fn seconds(duration: Duration) -> f64 {
@@ -229,7 +247,7 @@ impl Serving {
             put("input_lens", Value::Array(details.input_lens));
             put("output_lens", Value::Array(details.output_lens));
             put("ttfts", Value::Array(details.ttfts));
-            put("itls", Value::Null);
+            put("itls", Value::Array(details.itls));
             put("generated_texts", Value::Array(details.generated_texts));
             put("errors", Value::Array(details.errors));
             put("cached_tokens", Value::Array(details.cached_tokens));
