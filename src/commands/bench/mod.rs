@@ -1,6 +1,7 @@
 //! `mcctl bench`: measurements.
 
 pub mod dataset;
+pub mod ladder;
 pub mod multi_turn;
 pub mod sheet;
 pub mod store;
@@ -19,6 +20,8 @@ pub enum Command {
     Dataset(dataset::Args),
     /// Objects put into a store and got back: latency, throughput, CPU, errors
     Store(Box<store::Args>),
+    /// The same prompts computed, and from L1, L2 and L3
+    Ladder(Box<ladder::Args>),
     /// Bytes moved by the transfer engine between two processes
     Transfer(transfer::Args),
 }
@@ -33,6 +36,7 @@ impl Command {
             Command::MultiTurn(args) => args.run(),
             Command::Dataset(args) => args.run(),
             Command::Store(args) => args.run(),
+            Command::Ladder(args) => args.run(),
             Command::Transfer(args) => transfer::run(&args),
         }
     }

@@ -10,6 +10,7 @@ mod doubts;
 mod driver;
 mod histogram;
 pub mod known;
+pub mod ladder;
 pub mod measure;
 pub mod paired;
 mod run;

@@ -2,6 +2,7 @@
 
 mod browser;
 mod command;
+mod control;
 mod dataset;
 mod faults;
 mod report;

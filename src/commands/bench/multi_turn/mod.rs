@@ -5,18 +5,20 @@ pub mod args;
 mod files;
 mod html;
 mod leave;
-mod live;
-mod measure;
+pub(super) mod live;
+pub(super) mod measure;
 mod report;
 mod table;
 
 use md5::{Digest, Md5};
 
-use crate::commands::bench::multi_turn::args::{Api, EndpointArgs, LoadArgs, OutputArgs, WorkloadArgs};
+use crate::commands::bench::multi_turn::args::{
+    Api, EndpointArgs, LoadArgs, OutputArgs, PhasesArgs, ServerArgs, WorkloadArgs,
+};
 use crate::commands::error::{Failure, Outcome};
 use crate::commands::output;
 use crate::engine::load::Seed;
-use crate::engine::load::session::{Observers, PassPlan, Session, Side, Step};
+use crate::engine::load::session::{Observers, PassPlan, Session, Side};
 use crate::engine::load::workload::Workload;
 
 pub(in crate::commands::bench) use leave::Leave;
@@ -35,6 +37,10 @@ pub struct Args {
     pub(super) workload: WorkloadArgs,
     #[command(flatten)]
     pub(super) load: LoadArgs,
+    #[command(flatten)]
+    pub(super) phases: PhasesArgs,
+    #[command(flatten)]
+    pub(super) server: ServerArgs,
     #[command(flatten)]
     pub(super) output: OutputArgs,
 }
@@ -67,12 +73,10 @@ impl Args {
             rules: self.load.rules(),
             duration: self.load.duration,
         };
-        Ok(Session {
-            sides: vec![Side::new("A", target, Box::new(workload))],
-            schedule: [(0, Step::Pass(Box::new(run)))].into(),
-            seed,
-            keep_figures: false,
-        })
+        let server = self.server.server(&self.endpoint.base_of(&target), self.endpoint.bearer_of(&target), true)?;
+        let mut side = Side::new("A", target, Box::new(workload));
+        (side.server, side.vocabulary) = (server, self.workload.vocab_size);
+        Ok(Session { sides: vec![side], schedule: self.phases.schedule(0, run)?, seed, keep_figures: false })
     }
 
     /// A digest of all that decides what is asked of whom; what is left of it does not count.

@@ -6,6 +6,7 @@
 pub mod counters;
 pub mod explain;
 pub mod info;
+pub mod observed;
 pub mod scrape;
 
 use std::time::Duration;
@@ -18,7 +19,8 @@ use crate::engine::http::{FetchError, Fetched, Fetcher, Samples};
 pub use counters::{Counters, Master, Reasons};
 pub use explain::{Reason, Short, explain};
 pub use info::Info;
-pub use scrape::{Point, Ring, Watch};
+pub use observed::{Compared, Observed};
+pub use scrape::{Bell, Point, Ring, Watch};
 
 /// A metrics page or a document of the server is no longer than this.
 pub const BYTES_MAX: usize = 16 << 20;
@@ -91,6 +93,8 @@ pub struct Server {
     pages: Vec<String>,
     /// The metrics page of the master of its L3.
     master: Option<String>,
+    /// Tokens of a page, where somebody knows better than the server says.
+    page_size: Option<u32>,
     fetcher: Fetcher,
 }
 
@@ -100,7 +104,18 @@ impl Server {
     pub fn new(base: &str, pages: Vec<String>, master: Option<String>, fetcher: Fetcher) -> Server {
         let base = base.trim_end_matches('/').to_owned();
         let pages = if pages.is_empty() { vec![format!("{base}/metrics")] } else { pages };
-        Server { base, pages, master, fetcher }
+        Server { base, pages, master, page_size: None, fetcher }
+    }
+
+    /// The same with pages of so many tokens, whatever the server says.
+    #[must_use]
+    pub fn with_page_size(self, page_size: Option<u32>) -> Server {
+        Server { page_size, ..self }
+    }
+
+    /// Tokens of a page, where somebody knows better than the server says.
+    pub fn page_size(&self) -> Option<u32> {
+        self.page_size
     }
 
     /// The address.

@@ -33,6 +33,14 @@ pub struct Point {
 #[derive(Clone, Debug, Default)]
 pub struct Ring {
     points: Vec<(Point, bool)>,
+    /// The least by which L3 was ever behind L2: tokens that will never be written.
+    least_behind: Option<i64>,
+}
+
+/// By how many tokens L3 is behind what L2 was given.
+fn behind(counters: &Counters) -> i64 {
+    let signed = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
+    signed(counters.backed_up) - signed(counters.stored)
 }
 
 impl Ring {
@@ -40,6 +48,9 @@ impl Ring {
     pub fn push(&mut self, point: Point, marks: bool) {
         if self.points.last().is_some_and(|(last, _)| last.at > point.at) {
             return;
+        }
+        if let Some(counters) = &point.server {
+            self.least_behind = Some(self.least_behind.unwrap_or(i64::MAX).min(behind(counters)));
         }
         self.points.push((point, marks));
         if self.points.len() > POINTS_MAX {
@@ -71,6 +82,12 @@ impl Ring {
         self.points.iter().map(|(point, _)| point).filter(move |point| point.at >= from && point.at <= to)
     }
 
+    /// Tokens that at `point` were still to be written to L3: by how much it was behind L2 then, beyond what it always was.
+    pub fn unwritten(&self, point: &Point) -> u64 {
+        let (Some(counters), Some(least)) = (&point.server, self.least_behind) else { return 0 };
+        u64::try_from(behind(counters) - least).unwrap_or(0)
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.points.len()
@@ -92,6 +109,17 @@ struct Shared {
 impl Shared {
     fn push(&self, point: Point, marks: bool) {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner).push(point, marks);
+    }
+}
+
+/// Asks for a point as soon as possible; nobody waits for it.
+#[derive(Clone, Debug)]
+pub struct Bell(Arc<Shared>);
+
+impl Bell {
+    /// Ask.
+    pub fn ring(&self) {
+        self.0.wanted.notify_one();
     }
 }
 
@@ -136,9 +164,9 @@ impl Watch {
         point
     }
 
-    /// A point as soon as possible; nobody waits for it.
-    pub fn wants(&self) {
-        self.shared.wanted.notify_one();
+    /// What asks for a point as soon as possible.
+    pub fn bell(&self) -> Bell {
+        Bell(Arc::clone(&self.shared))
     }
 
     /// The points so far.

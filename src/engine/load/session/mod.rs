@@ -4,7 +4,9 @@
 //! comparison is passes that take turns between two endpoints, a ladder is passes with a control step before each.
 
 mod before;
+mod caches;
 mod control;
+mod filler;
 mod pass;
 
 use std::collections::VecDeque;
@@ -16,7 +18,11 @@ use tokio::sync::mpsc;
 
 use crate::engine::env::Env;
 use crate::engine::load::server::Server;
+use crate::engine::load::server::observed::Shortfalls;
+use crate::engine::load::session::caches::Caches;
+use crate::engine::load::session::control::Performed;
 use crate::engine::load::target::Target;
+use crate::engine::load::workload::foreseen::Foreseen;
 use crate::engine::load::workload::{Left, Part, Workload};
 use crate::engine::load::{Bounds, Driver, Live, Pace, Record, Rules, Seed, run};
 
@@ -34,12 +40,14 @@ pub struct Side {
     pub workload: Box<dyn Workload + Send>,
     /// Its other routes, where they are to be used: what it is, what it counts, how its caches are emptied.
     pub server: Option<Server>,
+    /// Token ids are drawn below this, where requests are made up that are not measured.
+    pub vocabulary: u32,
 }
 
 impl Side {
     /// An endpoint of which nothing but answers is known.
     pub fn new(name: impl Into<String>, target: Target, workload: Box<dyn Workload + Send>) -> Side {
-        Side { name: name.into(), target, workload, server: None }
+        Side { name: name.into(), target, workload, server: None, vocabulary: 32_000 }
     }
 }
 
@@ -170,6 +178,8 @@ impl Session {
     ) -> Executed {
         let mut earlier = VecDeque::from(earlier);
         let mut executed = Executed { passes: Vec::new(), broke: None, stopped: false };
+        let mut caches = Caches::look(&env, &self.sides).await;
+        let mut steps = 0;
         while let Some((at, step)) = self.schedule.pop_front() {
             let Some(side) = self.sides.get_mut(at) else { continue };
             match step {
@@ -177,15 +187,26 @@ impl Session {
                 Step::Control(_) if earlier.front().is_some_and(|pass| pass.complete) => {}
                 Step::Control(step) => {
                     observer.note(&format!("{}: {step}", side.name));
-                    if let Err(error) = control::perform(&env, side, &step).await {
-                        executed.broke = Some(error);
-                        break;
+                    steps += 1;
+                    let by = filler::By { seed: self.seed, step: steps };
+                    match control::perform(&env, (side, at), &mut caches, by, &step, stop).await {
+                        Ok(Performed::Done(None)) => {}
+                        Ok(Performed::Done(Some(word))) => observer.note(&format!("{}: {word}", side.name)),
+                        Ok(Performed::Stopped) => {
+                            executed.stopped = true;
+                            break;
+                        }
+                        Err(error) => {
+                            executed.broke = Some(error);
+                            break;
+                        }
                     }
                 }
                 Step::Pass(plan) => {
                     let before = earlier.pop_front().unwrap_or_default();
+                    let plan = (*plan, before);
                     let pass =
-                        pass(&env, side, at, (*plan, before), self.seed, self.keep_figures, stop, observer).await;
+                        pass(&env, (side, at), plan, &mut caches, self.seed, self.keep_figures, stop, observer).await;
                     let next = observer.ended(&pass);
                     executed.stopped = pass.ran.stopped;
                     executed.passes.push(pass);
@@ -203,9 +224,9 @@ impl Session {
 #[expect(clippy::too_many_arguments, reason = "each is another thing of the session's")]
 async fn pass<E: Env + Unpin>(
     env: &E,
-    side: &mut Side,
-    at: usize,
+    (side, at): (&mut Side, usize),
     (plan, before): (PassPlan, Before),
+    caches: &mut Caches,
     seed: Seed,
     keep_figures: bool,
     stop: &mut mpsc::Receiver<()>,
@@ -213,8 +234,12 @@ async fn pass<E: Env + Unpin>(
 ) -> Pass {
     let id = PassId { side: at, side_name: side.name.clone(), name: plan.name, block: plan.block };
     let from = plan.part.start;
-    let mut part = Part::new(&mut *side.workload, plan.part);
+    let began = caches.begins(env, at).await;
+    let bell = caches.bell(at);
+    let mut foreseen = Foreseen::new(&mut *side.workload, &mut caches.book);
+    let mut part = Part::new(&mut foreseen, plan.part);
     let rest = before.rest(&part.scripts(), from);
+    let is_whole = rest.kept.is_empty();
     let places = rest.conversations.clone();
     let mut workload = Left::new(&mut part, rest.conversations);
     let scripts = workload.scripts();
@@ -231,15 +256,54 @@ async fn pass<E: Env + Unpin>(
         pass.add(record, keep_figures);
         observer.before(&pass.id, record);
     }
-    let told = |record: Record| {
-        let mut record = before::later(record, rest.clock);
+    let mut falls = Shortfalls::default();
+    let told = |mut record: Record| {
         // Inside a part, and what is left of it, conversations count from zero.
         let place = places.get(record.turn.conversation as usize).copied().unwrap_or_default();
         record.turn.conversation = from + place;
+        // On this run's own clock, as the counters are.
+        if falls.add(&record)
+            && let Some(bell) = &bell
+        {
+            bell.ring();
+        }
+        let record = before::later(record, rest.clock);
         pass.add(&record, keep_figures);
         observer.record(&pass.id, &record);
     };
     let ran = run(env.clone(), side.target.clone(), &mut workload, driver, bounds, live, stop, told).await;
     pass.ran = ran;
+    let tally = is_whole.then_some(&pass.tally);
+    pass.observed = caches.ends(env, at, began, (tally, &pass.ran), falls).await;
     pass
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::base::HostPort;
+    use crate::engine::load::Distribution;
+    use crate::engine::load::answer::Dialect;
+    use crate::engine::load::target::{Limits, Via};
+    use crate::engine::load::workload::Synthetic;
+
+    /// An endpoint that is asked nothing.
+    pub(super) fn side(vocabulary: u32) -> Side {
+        let target = Target {
+            at: HostPort::new("127.0.0.1", 1),
+            path: "/generate".to_owned(),
+            dialect: Dialect::Generate,
+            model: String::new(),
+            temperature: 0.0,
+            ignore_eos: true,
+            extra: serde_json::Map::new(),
+            headers: hyper::HeaderMap::new(),
+            via: Via::default(),
+            limits: Limits::default(),
+        };
+        let one = Distribution::Constant(1.0);
+        let mut side = Side::new("A", target, Box::new(Synthetic::new(1, one, one, one, Seed(1))));
+        side.vocabulary = vocabulary;
+        side
+    }
 }

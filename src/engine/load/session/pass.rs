@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::engine::load::measure::Tally;
+use crate::engine::load::server::Observed;
 use crate::engine::load::target::Outcome;
 use crate::engine::load::{Ran, Record, Turn};
 
@@ -89,11 +90,13 @@ pub struct Pass {
     pub ran: Ran,
     /// A figure per request, where the session keeps them.
     pub figures: Vec<Figure>,
+    /// What the server's other routes told of it.
+    pub observed: Option<Observed>,
 }
 
 impl Pass {
     pub(super) fn new(id: PassId) -> Pass {
-        Pass { id, tally: Tally::default(), ran: Ran::default(), figures: Vec::new() }
+        Pass { id, tally: Tally::default(), ran: Ran::default(), figures: Vec::new(), observed: None }
     }
 
     pub(super) fn add(&mut self, record: &Record, keep_figures: bool) {

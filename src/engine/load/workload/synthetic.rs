@@ -114,13 +114,17 @@ impl Synthetic {
         }
     }
 
-    fn begin(&self, conversation: u32) -> Conversation {
-        let rng = self.seed.generator("words", u64::from(conversation));
-        let mut history = match self.words {
+    fn empty(&self) -> Prompt {
+        match self.words {
             Words::Ids { .. } => Prompt::Ids(Vec::new()),
             Words::Text => Prompt::Text(String::new()),
             Words::Chat => Prompt::Messages(Vec::new()),
-        };
+        }
+    }
+
+    fn begin(&self, conversation: u32) -> Conversation {
+        let rng = self.seed.generator("words", u64::from(conversation));
+        let mut history = self.empty();
         if self.groups > 0 {
             let mut shared = self.seed.generator("system", u64::from(conversation % self.groups));
             let length = self.system.draw_count(&mut shared, 1);
@@ -166,6 +170,17 @@ impl Workload for Synthetic {
                 messages.push(Message::new(Role::Assistant, &answer.text));
             }
         }
+    }
+
+    fn shared(&self) -> Vec<Prompt> {
+        let one = |group| {
+            let mut shared = self.seed.generator("system", u64::from(group));
+            let length = self.system.draw_count(&mut shared, 1);
+            let mut prompt = self.empty();
+            self.say(&mut prompt, Role::System, length, &mut shared);
+            prompt
+        };
+        (0..self.groups).map(one).collect()
     }
 
     fn over(&mut self, turn: Turn) {

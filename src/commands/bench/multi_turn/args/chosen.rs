@@ -1,6 +1,6 @@
 //! The conversations that the flags mean, and what has to be known about them.
 
-use crate::engine::load::workload::{Ask, Workload};
+use crate::engine::load::workload::{Ask, Prompt, Workload};
 use crate::engine::load::{Answer, Pace, Script, Turn};
 
 /// A workload of any kind.
@@ -42,6 +42,10 @@ impl Workload for Chosen {
 
     fn heard(&mut self, turn: Turn, answer: &Answer) {
         self.workload.heard(turn, answer);
+    }
+
+    fn shared(&self) -> Vec<Prompt> {
+        self.workload.shared()
     }
 
     fn over(&mut self, turn: Turn) {

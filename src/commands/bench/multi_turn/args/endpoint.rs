@@ -172,6 +172,19 @@ impl EndpointArgs {
         self.target_at(at, prefix.trim_end_matches('/'), tls)
     }
 
+    /// Where the other routes of `target`'s server are: `http://HOST:PORT`, with the prefix that its path has.
+    pub fn base_of(&self, target: &Target) -> String {
+        let prefix = target.path.strip_suffix(self.api.dialect().1).unwrap_or_default();
+        let scheme = if target.via.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}{prefix}", target.at)
+    }
+
+    /// The key that requests to `target` carry, if it is a bearer's.
+    pub fn bearer_of(&self, target: &Target) -> Option<String> {
+        let says = target.headers.get(hyper::header::AUTHORIZATION)?.to_str().ok()?;
+        says.strip_prefix("Bearer ").map(str::to_owned)
+    }
+
     fn target_at(&self, at: HostPort, prefix: &str, tls: bool) -> Result<Target, Failure> {
         let (dialect, route) = self.api.dialect();
         let path = if prefix.is_empty() { route.to_owned() } else { format!("/{prefix}{route}") };

@@ -5,6 +5,8 @@ mod dataset;
 mod endpoint;
 mod load;
 mod output;
+mod phases;
+mod server;
 mod workload;
 
 pub use chosen::Chosen;
@@ -12,4 +14,6 @@ pub use dataset::DatasetArgs;
 pub use endpoint::{Api, EndpointArgs};
 pub use load::LoadArgs;
 pub use output::OutputArgs;
+pub use phases::PhasesArgs;
+pub use server::ServerArgs;
 pub use workload::WorkloadArgs;

@@ -3,6 +3,7 @@
 //! A part of the document is a struct in a file of its own here (or with what computes it), an `Option` where it is not always
 //! there, and a function that gives its [`Section`]s; the terminal's report and the page both show these.
 
+mod caches;
 mod identity;
 mod pass;
 mod view;
@@ -75,6 +76,7 @@ impl Report {
         }
         for pass in &self.passes {
             sections.extend(view::pass(pass, self.run.seed));
+            sections.extend(pass.server.as_ref().map(caches::section));
         }
         sections
     }

@@ -9,6 +9,7 @@ use crate::commands::bench::multi_turn::Args;
 use crate::commands::bench::multi_turn::report::ms;
 use crate::engine::load::measure::series::{Bucket, Series};
 use crate::engine::load::measure::{Row, Tokens, is_late};
+use crate::engine::load::server::Observed;
 use crate::engine::load::session::Pass;
 use crate::engine::load::target::Target;
 use crate::engine::load::{Histogram, Summary};
@@ -50,6 +51,8 @@ pub(in crate::commands::bench) struct PassReport {
     /// By the server's word.
     pub storage_wait: Option<Summary>,
     pub turns: Vec<TurnRow>,
+    /// What the server's other routes told of it.
+    pub server: Option<Observed>,
     pub distributions: Distributions,
     pub series: SeriesReport,
     /// Why the figures may be doubted.
@@ -158,6 +161,7 @@ impl PassReport {
             queue: tally.queue.summary(),
             storage_wait: tally.storage_wait.summary(),
             turns: tally.turns.iter().enumerate().map(row).collect(),
+            server: pass.observed.clone(),
             distributions: Distributions {
                 ttft: curve(&all.ttft),
                 itl: curve(&ran.gaps),
@@ -208,5 +212,6 @@ fn doubts(args: &Args, pass: &Pass) -> Vec<String> {
             all.tokens.uncounted
         ));
     }
+    doubts.extend(pass.observed.iter().flat_map(|observed| observed.doubts.iter().cloned()));
     doubts
 }
