@@ -5,6 +5,7 @@
 
 pub mod answer;
 mod arrivals;
+pub mod compare;
 mod distribution;
 mod doubts;
 mod driver;
@@ -17,6 +18,8 @@ mod run;
 mod seed;
 pub mod server;
 pub mod session;
+mod student;
+pub mod sweep;
 pub mod target;
 pub mod workload;
 

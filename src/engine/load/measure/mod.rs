@@ -1,8 +1,10 @@
 //! What the records of a run add up to, in memory that does not grow with their number.
 
 pub mod expected;
+pub mod goodput;
 pub mod reuse;
 pub mod series;
+pub mod steady;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

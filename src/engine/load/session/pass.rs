@@ -95,11 +95,13 @@ pub struct Pass {
 }
 
 impl Pass {
-    pub(super) fn new(id: PassId) -> Pass {
+    /// Nothing of `id` yet.
+    pub fn new(id: PassId) -> Pass {
         Pass { id, tally: Tally::default(), ran: Ran::default(), figures: Vec::new(), observed: None }
     }
 
-    pub(super) fn add(&mut self, record: &Record, keep_figures: bool) {
+    /// Count `record`.
+    pub fn add(&mut self, record: &Record, keep_figures: bool) {
         self.tally.add(record);
         if keep_figures && self.figures.len() < FIGURES_MAX {
             self.figures.push(Figure::of(record));
