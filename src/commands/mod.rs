@@ -146,6 +146,7 @@ fn run(args: Vec<OsString>) -> Outcome {
     let (service, rest) = match service_of(&args) {
         Some(found) => found,
         None => {
+            let args = bench::multi_turn::preset::expand(args)?;
             let cli = match Cli::try_parse_from(&args) {
                 Ok(cli) => cli,
                 // --help and --version

@@ -1,5 +1,6 @@
 //! `mcctl bench`: measurements.
 
+pub mod compare;
 pub mod dataset;
 pub mod ladder;
 pub mod multi_turn;
@@ -16,6 +17,8 @@ use crate::commands::error::Outcome;
 pub enum Command {
     /// Conversations against an inference server
     MultiTurn(Box<multi_turn::Args>),
+    /// Two inference servers, or one before and after a change, under the same conversations
+    Compare(Box<compare::Args>),
     /// Make a small dataset of made-up words, in any format that multi-turn reads
     Dataset(dataset::Args),
     /// Objects put into a store and got back: latency, throughput, CPU, errors
@@ -34,6 +37,7 @@ impl Command {
     pub fn run(self) -> Outcome {
         match self {
             Command::MultiTurn(args) => args.run(),
+            Command::Compare(args) => args.run(),
             Command::Dataset(args) => args.run(),
             Command::Store(args) => args.run(),
             Command::Ladder(args) => args.run(),

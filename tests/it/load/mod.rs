@@ -2,6 +2,7 @@
 
 mod browser;
 mod command;
+mod compare;
 mod control;
 mod dataset;
 mod faults;

@@ -2,24 +2,33 @@
 //! `bench_multiturn.py`, which has some of its own; ours are beside them.
 
 pub mod args;
+mod arrange;
+mod before;
+mod compared;
 mod files;
+mod goals;
 mod html;
+mod kep74;
 mod leave;
 pub(super) mod live;
+mod look;
 pub(super) mod measure;
+pub mod preset;
 mod report;
+mod swept;
 mod table;
+mod watch;
 
 use md5::{Digest, Md5};
 
 use crate::commands::bench::multi_turn::args::{
-    Api, EndpointArgs, LoadArgs, OutputArgs, PhasesArgs, ServerArgs, WorkloadArgs,
+    Api, CompareArgs, EndpointArgs, GoalsArgs, LoadArgs, OutputArgs, PhasesArgs, ServerArgs, SweepArgs, WorkloadArgs,
 };
-use crate::commands::error::{Failure, Outcome};
-use crate::commands::output;
-use crate::engine::load::Seed;
-use crate::engine::load::session::{Observers, PassPlan, Session, Side};
-use crate::engine::load::workload::Workload;
+use crate::commands::bench::multi_turn::arrange::{Arranged, What};
+use crate::commands::bench::multi_turn::preset::PresetArgs;
+use crate::commands::bench::multi_turn::watch::Watch;
+use crate::commands::error::Outcome;
+use crate::engine::load::session::Session;
 
 pub(in crate::commands::bench) use leave::Leave;
 pub(in crate::commands::bench) use report::Report;
@@ -27,8 +36,10 @@ pub(in crate::commands::bench) use report::Report;
 /// What to send, where, when.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
+    args_override_self = true,
     after_help = "Latency counts from the instant for which a request was planned, so that a server that falls behind cannot \
-    hide it.\nExit codes: 0 every request went well, 1 some failed, 2 command line wrong, 3 none went well."
+    hide it.\nExit codes: 0 every request went well, 1 some failed (or: a goal was missed, B is \
+    worse, the two cannot be compared), 2 command line wrong, 3 none went well."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -42,6 +53,14 @@ pub struct Args {
     #[command(flatten)]
     pub(super) server: ServerArgs,
     #[command(flatten)]
+    pub(super) goals: GoalsArgs,
+    #[command(flatten)]
+    pub(super) compare: CompareArgs,
+    #[command(flatten)]
+    pub(super) sweep: SweepArgs,
+    #[command(flatten)]
+    pub(super) preset: PresetArgs,
+    #[command(flatten)]
     pub(super) output: OutputArgs,
 }
 
@@ -51,32 +70,18 @@ impl Args {
     /// # Errors
     /// What the user has to know.
     pub fn run(self) -> Outcome {
-        let session = self.session()?;
+        let Arranged { session, what, doubts } = self.arranged()?;
+        let mut watch = Watch::new(&self.goals.goodput);
+        if matches!(what, What::Sweep(_)) && !self.sweep.sweep_all && !self.goals.goodput.is_empty() {
+            watch.enough = Some(self.goals.share_to_pass());
+        }
         let mut leave = Leave::open(&self, &self.work(&session))?;
-        let measured = leave.carry_out(session, &mut Observers(Vec::new()))?;
-        let report = Report::of(&self, leave.identity.clone(), &measured);
-        let exit = report.exit();
+        let measured = leave.carry_out(session, &mut watch)?;
+        let mut report = Report::of(&self, leave.identity.clone(), &measured);
+        report.doubts.extend(doubts);
+        self.look(&what, &measured, &watch, &mut report);
+        let exit = self.exit(&what, &measured, &watch, &report);
         leave.finish(&self, &report, exit)
-    }
-
-    fn session(&self) -> Result<Session, Failure> {
-        let target = self.endpoint.target()?;
-        let seed = Seed(self.load.seed);
-        let workload = self.workload.workload(self.endpoint.api, seed)?;
-        workload.notes().iter().for_each(output::say);
-        let conversations = workload.scripts().len() as u32;
-        let run = PassPlan {
-            name: "run".to_owned(),
-            block: 0,
-            part: 0..conversations,
-            pace: workload.pace(self.load.pace(conversations)),
-            rules: self.load.rules(),
-            duration: self.load.duration,
-        };
-        let server = self.server.server(&self.endpoint.base_of(&target), self.endpoint.bearer_of(&target), true)?;
-        let mut side = Side::new("A", target, Box::new(workload));
-        (side.server, side.vocabulary) = (server, self.workload.vocab_size);
-        Ok(Session { sides: vec![side], schedule: self.phases.schedule(0, run)?, seed, keep_figures: false })
     }
 
     /// A digest of all that decides what is asked of whom; what is left of it does not count.

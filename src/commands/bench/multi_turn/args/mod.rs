@@ -1,19 +1,25 @@
 //! The flags, a group per file. `bench multi-turn`, `bench compare` and `bench ladder` share them.
 
 mod chosen;
+mod compare;
 mod dataset;
 mod endpoint;
+mod goals;
 mod load;
 mod output;
 mod phases;
 mod server;
+mod sweep;
 mod workload;
 
 pub use chosen::Chosen;
+pub use compare::CompareArgs;
 pub use dataset::DatasetArgs;
 pub use endpoint::{Api, EndpointArgs};
+pub use goals::GoalsArgs;
 pub use load::LoadArgs;
 pub use output::OutputArgs;
 pub use phases::PhasesArgs;
 pub use server::ServerArgs;
+pub use sweep::{Sweep, SweepArgs};
 pub use workload::WorkloadArgs;

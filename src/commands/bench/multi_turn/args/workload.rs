@@ -124,4 +124,10 @@ impl WorkloadArgs {
             other => other,
         }
     }
+
+    /// Only the first turn of every conversation.
+    pub fn first_turns(&mut self) {
+        (self.num_rounds, self.min_rounds, self.max_rounds) = (1, 0, 0);
+        self.dataset.first_turn_only = self.dataset.dataset_name.is_some();
+    }
 }

@@ -13,7 +13,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::commands::bench::multi_turn::Args;
+use crate::commands::bench::multi_turn::compared::ComparisonReport;
+use crate::commands::bench::multi_turn::goals::Goals;
+use crate::commands::bench::multi_turn::kep74::Kep74Report;
 use crate::commands::bench::multi_turn::measure::Measured;
+use crate::commands::bench::multi_turn::swept::SweepReport;
 use crate::commands::bench::sheet::Section;
 use crate::commands::error::Exit;
 
@@ -27,6 +31,12 @@ pub(in crate::commands::bench) struct Report {
     /// What was run.
     pub run: Identity,
     pub passes: Vec<PassReport>,
+    /// Two endpoints beside each other.
+    pub comparison: Option<ComparisonReport>,
+    /// The same at several loads.
+    pub sweep: Option<SweepReport>,
+    /// The table of KEP-74.
+    pub kep74: Option<Kep74Report>,
     /// Why all of it may be doubted.
     pub doubts: Vec<String>,
 }
@@ -45,6 +55,9 @@ impl Report {
             schema: "mcctl.bench.multi-turn/1",
             run: identity,
             passes: executed.passes.iter().map(|pass| PassReport::of(args, &measured.sides, pass)).collect(),
+            comparison: None,
+            sweep: None,
+            kep74: None,
             doubts,
         }
     }
@@ -59,13 +72,24 @@ impl Report {
         }
     }
 
-    /// All doubts, with the pass that each is about where there are several.
+    /// All doubts, with the passes that each is about where there are several.
     pub fn all_doubts(&self) -> Vec<String> {
-        let of_passes = self.passes.iter().flat_map(|pass| {
-            let name = if self.passes.len() > 1 { format!("{}: ", pass.label()) } else { String::new() };
-            pass.doubts.iter().map(move |doubt| format!("{name}{doubt}"))
+        let mut of_passes: Vec<(&str, Vec<String>)> = Vec::new();
+        for pass in &self.passes {
+            for doubt in &pass.doubts {
+                match of_passes.iter_mut().find(|(other, _)| other == doubt) {
+                    Some((_, passes)) => passes.push(pass.label()),
+                    None => of_passes.push((doubt, vec![pass.label()])),
+                }
+            }
+        }
+        let told = of_passes.into_iter().map(|(doubt, passes)| match &passes[..] {
+            _ if self.passes.len() == 1 => doubt.to_owned(),
+            [one] => format!("{one}: {doubt}"),
+            [first, more @ ..] => format!("{first} and {} more: {doubt}", more.len()),
+            [] => doubt.to_owned(),
         });
-        self.doubts.iter().cloned().chain(of_passes).collect()
+        self.doubts.iter().cloned().chain(told).collect()
     }
 
     /// What is shown, in order.
@@ -74,10 +98,15 @@ impl Report {
         if self.passes.len() > 1 {
             sections.push(view::overview(&self.passes));
         }
-        for pass in &self.passes {
+        let together = self.comparison.is_some() || self.sweep.is_some() || self.kep74.is_some();
+        for pass in self.passes.iter().filter(|pass| !together || !pass.failures.is_empty()) {
             sections.extend(view::pass(pass, self.run.seed));
             sections.extend(pass.server.as_ref().map(caches::section));
+            sections.extend(pass.goals.as_ref().map(Goals::section));
         }
+        sections.extend(self.sweep.as_ref().map(SweepReport::section));
+        sections.extend(self.kep74.iter().flat_map(Kep74Report::sections));
+        sections.extend(self.comparison.iter().flat_map(ComparisonReport::sections));
         sections
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::commands::bench::multi_turn::Args;
+use crate::commands::bench::multi_turn::goals::Goals;
 use crate::commands::bench::multi_turn::report::ms;
 use crate::engine::load::measure::series::{Bucket, Series};
 use crate::engine::load::measure::{Row, Tokens, is_late};
@@ -55,6 +56,8 @@ pub(in crate::commands::bench) struct PassReport {
     pub server: Option<Observed>,
     pub distributions: Distributions,
     pub series: SeriesReport,
+    /// Requests that met the limits, and the steady state.
+    pub goals: Option<Goals>,
     /// Why the figures may be doubted.
     pub doubts: Vec<String>,
 }
@@ -169,6 +172,7 @@ impl PassReport {
                 e2e: curve(&all.e2e),
             },
             series: SeriesReport::from(&tally.series),
+            goals: None,
             doubts: doubts(args, pass),
         }
     }

@@ -1,0 +1,46 @@
+//! `mcctl bench compare`: two endpoints, or one before and after a change, under the same work.
+
+use crate::commands::bench::multi_turn;
+use crate::commands::error::{Failure, Outcome};
+
+/// Two endpoints, and the work.
+#[derive(Clone, Debug, clap::Args)]
+#[group(id = "two")]
+#[command(
+    args_override_self = true,
+    after_help = "Exit codes: 0 B is not worse, 1 B is worse beyond its interval, or the work was not the same, 2 command line wrong, \
+    3 none went well."
+)]
+pub struct Args {
+    /// The first server, or the records of a run against it (--records)
+    #[arg(value_name = "A")]
+    a: String,
+    /// The second
+    #[arg(value_name = "B")]
+    b: String,
+    #[command(flatten)]
+    work: multi_turn::Args,
+}
+
+impl Args {
+    /// Compare.
+    ///
+    /// # Errors
+    /// What the user has to know.
+    pub fn run(self) -> Outcome {
+        let mut work = self.work;
+        if work.endpoint.url.is_some() || work.compare.against.is_some() {
+            return Err(Failure::usage("A and B are the servers").next("leave out --url and --against"));
+        }
+        match (self.a.contains("://"), self.b.contains("://")) {
+            (true, true) => {}
+            (true, false) => {
+                return Err(Failure::usage("a file comes before a server").next("give the records first, then the URL"));
+            }
+            (false, _) => return work.run_against(&self.a, &self.b),
+        }
+        work.endpoint.url = Some(self.a);
+        work.compare.against = Some(self.b);
+        work.run()
+    }
+}

@@ -1,0 +1,225 @@
+//! Two servers beside each other, goals, sweeps and presets, through the built binary.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::server::{Heard, Manner, serve_and_hear};
+use crate::cli::{Run, command, finish, mcctl};
+
+/// A server whose answers have `tokens` tokens, the first after `first` ms.
+struct Server {
+    runtime: tokio::runtime::Runtime,
+    heard: Heard,
+    url: String,
+}
+
+impl Server {
+    fn start(tokens: u32, first: u64) -> Server {
+        Server::of(move |_| Manner::Answer(tokens, Duration::from_millis(first), Duration::from_millis(2)))
+    }
+
+    fn of(manner: impl Fn(usize) -> Manner + Send + Sync + 'static) -> Server {
+        let runtime = tokio::runtime::Runtime::new().expect("threads");
+        let heard = Heard::default();
+        let port = runtime.block_on(serve_and_hear(manner, heard.clone()));
+        Server { runtime, heard, url: format!("http://127.0.0.1:{port}") }
+    }
+
+    /// The prompts that were asked of it since, in the order of their bytes.
+    fn heard(self) -> Vec<Vec<u8>> {
+        let mut heard = std::mem::take(&mut *self.heard.lock().expect("nobody panics with it"));
+        self.runtime.shutdown_background();
+        heard.sort();
+        heard
+    }
+}
+
+/// Twelve conversations of two turns in four blocks. This machine may be busy: that the generator is late is no matter here.
+const SMALL: [&str; 9] = [
+    "--num-clients=12",
+    "--num-rounds=2",
+    "--request-length=20",
+    "--output-length=3",
+    "--request-rate=inf",
+    "--blocks=4",
+    "--lag-limit=1h",
+    "--no-server-calls",
+    "--json",
+];
+
+fn bench(words: &[&str], args: &[&str]) -> (Run, Value) {
+    let run = finish(command(&[&["bench"], words, &SMALL[..], args].concat()).output().expect("the program starts"));
+    let told = serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run:?}"));
+    (run, told)
+}
+
+fn verdict_of<'a>(told: &'a Value, measure: &str) -> &'a Value {
+    let differences = told["comparison"]["compared"][0]["differences"].as_array().expect("a list");
+    &differences.iter().find(|one| one["measure"] == measure).expect("it is compared")["verdict"]
+}
+
+#[test]
+fn the_sooner_of_two_servers_is_better_the_later_one_worse_and_both_were_asked_the_same() {
+    let (slow, fast) = (Server::start(3, 120), Server::start(3, 5));
+    let (run, told) = bench(&["compare", &slow.url, &fast.url], &[]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert_eq!(told["comparison"]["verdict"], "better", "{run:?}");
+    assert_eq!(verdict_of(&told, "ttft_ms"), "better");
+    let compared = &told["comparison"]["compared"][0];
+    assert_eq!((&compared["pairs"], &compared["blocks"]), (&json!(24), &json!(4)));
+    let sides: Vec<&str> =
+        told["passes"].as_array().expect("a list").iter().map(|pass| pass["side"].as_str().expect("a name")).collect();
+    assert_eq!(sides, ["A", "B", "B", "A", "A", "B", "B", "A"]);
+    let (run, told) = bench(&["multi-turn"], &["--url", &fast.url, "--against", &slow.url]);
+    assert_eq!((run.code, &told["comparison"]["verdict"]), (1, &json!("worse")), "{run:?}");
+    let heard = slow.heard();
+    assert_eq!(heard.len(), 48);
+    assert_eq!(heard, fast.heard());
+}
+
+#[test]
+fn other_work_is_refused_with_its_reason() {
+    let (one, other) = (Server::start(3, 5), Server::start(4, 5));
+    let (run, told) = bench(&["compare", &one.url, &other.url], &[]);
+    assert_eq!((run.code, &told["comparison"]["verdict"]), (1, &json!("refused")), "{run:?}");
+    let says = told["comparison"]["says"].as_str().expect("words");
+    assert!(says.starts_with("not compared: tokens received differ by 25.0 %"), "{says}");
+    let broken = Server::of(|n| match n {
+        5 => Manner::Status(503, ""),
+        _ => Manner::Answer(3, Duration::from_millis(5), Duration::from_millis(2)),
+    });
+    let (run, told) = bench(&["compare", &one.url, &broken.url], &[]);
+    assert_eq!((run.code, &told["comparison"]["verdict"]), (1, &json!("refused")), "{run:?}");
+}
+
+#[test]
+fn a_server_is_compared_with_itself_first() {
+    let (one, other) = (Server::start(3, 20), Server::start(3, 20));
+    let (run, told) = bench(&["compare", &one.url, &other.url, "--a-a"], &[]);
+    let comparison = &told["comparison"];
+    assert!(comparison["noise_floor"][0]["pass"] == "a-a run", "{run:?}");
+    assert_eq!(comparison["noise_floor"][0]["pairs"], 24);
+    assert_eq!(told["passes"].as_array().expect("a list").len(), 16);
+    let (run, told) = bench(&["multi-turn", "--a-a"], &["--url", &one.url]);
+    assert_eq!(told["comparison"]["b"]["name"], "A again", "{run:?}");
+}
+
+#[test]
+fn a_run_that_was_written_down_is_compared_with_another_and_with_a_server() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (before, after) = (path("before"), path("after"));
+    let (slow, fast) = (Server::start(3, 120), Server::start(3, 5));
+    for (server, file) in [(&slow, &before), (&fast, &after)] {
+        let (run, _) = bench(&["multi-turn"], &["--url", &server.url, "--records", file]);
+        assert_eq!(run.code, 0, "{run:?}");
+    }
+    for after in [&after, &fast.url] {
+        let (run, told) = bench(&["compare", &before, after], &[]);
+        let comparison = &told["comparison"];
+        assert_eq!((run.code, &comparison["verdict"]), (0, &json!("better")), "{run:?}");
+        assert!(comparison["doubts"][0].as_str().expect("words").contains("one after the other"), "{run:?}");
+    }
+    let (run, told) = bench(&["compare", &after, &before], &[]);
+    assert_eq!((run.code, &told["comparison"]["verdict"]), (1, &json!("worse")), "{run:?}");
+    mcctl(&["bench", "compare", &before, &fast.url, "--seed=9"]).fails(2);
+    mcctl(&["bench", "compare", &fast.url, &before]).fails(2);
+    mcctl(&["bench", "compare", "/nowhere", &before]).fails(2);
+    mcctl(&["bench", "compare", "/dev/zero", &before]).fails(2);
+}
+
+#[test]
+fn requests_that_meet_the_limits_are_counted_and_too_few_of_them_give_1() {
+    let server = Server::start(3, 20);
+    let goodput =
+        |limit: &str| bench(&["multi-turn", "--goodput", limit, "--require-goodput=0.9"], &["--url", &server.url]);
+    let (run, told) = goodput("e2el:60000");
+    assert_eq!(run.code, 0, "{run:?}");
+    let goals = &told["passes"][0]["goals"];
+    assert_eq!((&goals["goodput"]["met"], &goals["goodput"]["share"]), (&json!(24), &json!(1.0)));
+    assert!(goals["steady_state"]["output_tokens_per_s"].as_f64().expect("a number") > 0.0);
+    let (run, told) = goodput("ttft:10");
+    assert_eq!((run.code, &told["passes"][0]["goals"]["goodput"]["met"]), (1, &json!(0)), "{run:?}");
+    mcctl(&["bench", "multi-turn", "--goodput", "ttft:none"]).fails(2);
+    mcctl(&["bench", "multi-turn", "--require-goodput=0.9"]).fails(2);
+}
+
+#[test]
+fn a_sweep_has_a_pass_per_load_and_ends_when_two_in_a_row_fail() {
+    let server = Server::start(3, 20);
+    let (run, told) = bench(&["multi-turn", "--sweep-concurrency=1,2,4"], &["--url", &server.url]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let sweep = &told["sweep"];
+    let loads: Vec<f64> = sweep["points"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|point| point["load"].as_f64().expect("a number"))
+        .collect();
+    assert_eq!((loads, &sweep["of"]), (vec![1.0, 2.0, 4.0], &json!("concurrency")));
+    let limits = ["--url", &server.url, "--goodput=ttft:1"];
+    let (run, told) = bench(&["multi-turn", "--sweep-rate=100:400:100"], &limits);
+    let sweep = &told["sweep"];
+    assert_eq!((&sweep["not_run"], &sweep["highest_that_meets"]), (&json!([300.0, 400.0]), &Value::Null), "{run:?}");
+    let (_, told) = bench(&["multi-turn", "--sweep-rate=100:400:100", "--sweep-all"], &limits);
+    assert_eq!(told["sweep"]["points"].as_array().expect("a list").len(), 4);
+    // No value finds the words of another in the cache.
+    let mut heard = server.heard();
+    heard.dedup();
+    assert_eq!(heard.len(), 4 * 24, "each of four loads has words of its own, whatever is raised");
+    for bad in ["--sweep-rate=0", "--sweep-rate=1 --sweep-concurrency=2", "--sweep-rate=1 --a-a"] {
+        mcctl(&[&["bench", "multi-turn"], &bad.split(' ').collect::<Vec<_>>()[..]].concat()).fails(2);
+    }
+}
+
+#[test]
+fn the_table_of_kep_74_has_its_rows_and_columns_and_the_true_one_is_beside_it() {
+    let (without, with) = (Server::start(3, 40), Server::start(3, 5));
+    let words = ["--preset=kep74", "--num-clients=6", "--request-rate=200", "--api=generate"];
+    let line = [
+        &["bench", "compare", &without.url, &with.url],
+        &words[..],
+        &["--request-length=20", "--output-length=3", "--no-server-calls", "--lag-limit=1h"],
+    ]
+    .concat();
+    let run = mcctl(&line);
+    assert_eq!(run.code, 0, "{run:?}");
+    let head = "Total token throughput (tok/s)  Mean TTFT (ms)  Mean ITL (ms)";
+    assert!(run.stdout.contains(head), "{}", run.stdout);
+    let rows = ["First-turn", "Multi-turn", "Turn 1", "Turns 2..n"];
+    for row in rows {
+        assert_eq!(run.stdout.lines().filter(|line| line.trim_start().starts_with(row)).count(), 3, "{}", run.stdout);
+    }
+    let run = mcctl(&[&line[..], &["--json"]].concat());
+    let told: Value = serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run:?}"));
+    let table = told["kep74"]["table"].as_array().expect("a list");
+    assert_eq!((&table[0]["without"]["requests"], &table[1]["with"]["requests"]), (&json!(6), &json!(6)));
+    assert!(table[0]["percent"][1].as_f64().expect("a number") < 0.0, "{told}");
+    assert!(told["kep74"]["multi_turn"][1]["with"]["requests"].as_u64().expect("a number") >= 6);
+}
+
+#[test]
+fn a_published_run_is_a_preset_that_flags_override_and_a_scale_shrinks() {
+    let server = Server::start(1, 1);
+    let run = mcctl(&[
+        "bench",
+        "multi-turn",
+        "--url",
+        &server.url,
+        "--preset=hicache-blog",
+        "--scale=0.01",
+        "--num-clients=3",
+        "--request-rate=inf",
+        "--no-server-calls",
+        "--json",
+    ]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let told: Value = serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run:?}"));
+    assert_eq!(told["passes"][0]["sent"], 30, "three clients of ten rounds");
+    let first: Value = serde_json::from_slice(&server.heard()[0]).expect("JSON");
+    assert_eq!(first["sampling_params"]["max_new_tokens"], 1);
+    mcctl(&["bench", "multi-turn", "--preset=hicache-blog", "--scale=x"]).fails(2);
+    mcctl(&["bench", "multi-turn", "--preset=no-such"]).fails(2);
+    mcctl(&["bench", "multi-turn", "--scale=2"]).fails(2);
+}
