@@ -34,6 +34,8 @@ pub(super) struct Sight {
 pub(super) struct Caches {
     pub(super) sights: Vec<Sight>,
     pub(super) book: Book,
+    /// Of each endpoint, the first one that is the same server: what one sends the other finds.
+    servers: Vec<usize>,
 }
 
 impl Caches {
@@ -42,7 +44,10 @@ impl Caches {
         let mut caches = Caches::default();
         for (at, side) in sides.iter().enumerate() {
             let mut sight = Sight::default();
-            if let Some(server) = &side.server {
+            let base = |side: &Side| side.server.as_ref().map(|server| server.base().to_owned());
+            let same = sides[..at].iter().position(|other| side.server.is_some() && base(other) == base(side));
+            caches.servers.push(same.unwrap_or(at));
+            if let Some(server) = side.server.as_ref().filter(|_| same.is_none()) {
                 let told = deadline(env, FIRST_WORD, server.info()).await;
                 sight.info = told.ok().and_then(Result::ok).flatten();
                 if sight.info.is_none() {
@@ -69,6 +74,11 @@ impl Caches {
             caches.sights.push(sight);
         }
         caches
+    }
+
+    /// The index under which the server of endpoint `at` is known here.
+    pub(super) fn server(&self, at: usize) -> usize {
+        self.servers.get(at).copied().unwrap_or(at)
     }
 
     /// A pass begins at `at`: what is counted from here on is its own.
@@ -142,5 +152,29 @@ impl Caches {
     /// What is rung when a request got too little, so that the counters are looked at at once.
     pub(super) fn bell(&self, at: usize) -> Option<Bell> {
         Some(self.sights.get(at)?.watch.as_ref()?.bell())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::env::RealEnv;
+    use crate::engine::http::Fetcher;
+    use crate::engine::load::server::Server;
+    use crate::engine::load::session::tests::side;
+
+    #[tokio::test]
+    async fn endpoints_that_are_the_same_server_are_known_as_one() {
+        let of = |base: &str| {
+            let fetcher = Fetcher::new(false, Duration::from_secs(1), 1 << 10).expect("a client");
+            let mut side = side(100);
+            side.server = Some(Server::new(base, Vec::new(), None, fetcher));
+            side
+        };
+        let sides =
+            [of("http://127.0.0.1:1"), side(100), of("http://127.0.0.1:2"), of("http://127.0.0.1:1/"), side(100)];
+        let caches = Caches::look(&RealEnv::new(), &sides).await;
+        assert_eq!((0..5).map(|at| caches.server(at)).collect::<Vec<_>>(), [0, 1, 2, 0, 4]);
+        assert!(caches.sights[3].missing.is_empty() && !caches.sights[0].missing.is_empty());
     }
 }

@@ -189,7 +189,7 @@ impl Session {
                     observer.note(&format!("{}: {step}", side.name));
                     steps += 1;
                     let by = filler::By { seed: self.seed, step: steps };
-                    match control::perform(&env, (side, at), &mut caches, by, &step, stop).await {
+                    match control::perform(&env, (side, caches.server(at)), &mut caches, by, &step, stop).await {
                         Ok(Performed::Done(None)) => {}
                         Ok(Performed::Done(Some(word))) => observer.note(&format!("{}: {word}", side.name)),
                         Ok(Performed::Stopped) => {
@@ -234,8 +234,9 @@ async fn pass<E: Env + Unpin>(
 ) -> Pass {
     let id = PassId { side: at, side_name: side.name.clone(), name: plan.name, block: plan.block };
     let from = plan.part.start;
-    let began = caches.begins(env, at).await;
-    let bell = caches.bell(at);
+    let server = caches.server(at);
+    let began = caches.begins(env, server).await;
+    let bell = caches.bell(server);
     let mut foreseen = Foreseen::new(&mut *side.workload, &mut caches.book);
     let mut part = Part::new(&mut foreseen, plan.part);
     let rest = before.rest(&part.scripts(), from);
@@ -274,7 +275,7 @@ async fn pass<E: Env + Unpin>(
     let ran = run(env.clone(), side.target.clone(), &mut workload, driver, bounds, live, stop, told).await;
     pass.ran = ran;
     let tally = is_whole.then_some(&pass.tally);
-    pass.observed = caches.ends(env, at, began, (tally, &pass.ran), falls).await;
+    pass.observed = caches.ends(env, server, began, (tally, &pass.ran), falls).await;
     pass
 }
 
