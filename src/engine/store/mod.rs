@@ -16,6 +16,7 @@ mod put;
 pub mod replica;
 pub mod rest;
 
+pub use crate::engine::wire::types::ReplicateConfig;
 pub use client::{ClientConfig, ObjectStat, StoreClient};
 pub use error::StoreError;
 pub use node::{Node, NodeConfig, NodeError};

@@ -8,9 +8,8 @@ use rand_chacha::ChaCha8Rng;
 use crate::engine::base::{ErrorCode, Mono, ObjectKey};
 use crate::engine::bench::store::{Done, Failed, Kind, Plan, Share, Shared, is_over};
 use crate::engine::env::Env;
-use crate::engine::store::{PutOutcome, StoreClient, StoreError, payload};
+use crate::engine::store::{PutOutcome, ReplicateConfig, StoreClient, StoreError, payload};
 use crate::engine::sys::memory::{Memory, Slice};
-use crate::engine::wire::types::ReplicateConfig;
 
 /// A client, with the memory that its batches go from and to.
 pub(super) struct Client<E: Env> {
