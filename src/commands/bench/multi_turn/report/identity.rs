@@ -60,7 +60,9 @@ fn without_secrets(words: impl Iterator<Item = String>) -> Vec<String> {
     };
     words
         .map(|word| {
-            if std::mem::take(&mut hide) {
+            // A flag may have several values: they go on to the next flag.
+            hide &= !word.starts_with('-');
+            if hide {
                 return hidden(&word);
             }
             if SECRET.contains(&word.as_str()) {

@@ -13,7 +13,7 @@ use crate::engine::load::measure::{Row, Tokens, is_late};
 use crate::engine::load::server::Observed;
 use crate::engine::load::session::Pass;
 use crate::engine::load::target::Target;
-use crate::engine::load::{Histogram, Summary};
+use crate::engine::load::{Histogram, Ran, Summary};
 
 /// A measured run.
 #[derive(Debug, Serialize)]
@@ -58,8 +58,36 @@ pub(in crate::commands::bench) struct PassReport {
     pub series: SeriesReport,
     /// Requests that met the limits, and the steady state.
     pub goals: Option<Goals>,
+    pub generator: Generator,
     /// Why the figures may be doubted.
     pub doubts: Vec<String>,
+}
+
+/// How the generator itself fared.
+#[derive(Debug, Serialize)]
+pub(in crate::commands::bench) struct Generator {
+    /// Of its processor, in its busiest second: 1 is all of it.
+    pub processor_share: Option<f64>,
+    /// How long what came in had lain unread.
+    pub read_delay: Option<Summary>,
+    /// Connections that were opened.
+    pub connections: u64,
+    /// Requests that were sent once more, since the server had closed their idle connection.
+    pub resent: u64,
+    /// Requests that were sent again, as a busy server asked.
+    pub retried: u64,
+}
+
+impl Generator {
+    fn of(ran: &Ran) -> Generator {
+        Generator {
+            processor_share: ran.share.map(|share| (share * 1e3).round() / 1e3),
+            read_delay: ran.delays.summary(),
+            connections: ran.connections,
+            resent: ran.resent,
+            retried: ran.retried,
+        }
+    }
 }
 
 /// A kind of failure.
@@ -173,6 +201,7 @@ impl PassReport {
             },
             series: SeriesReport::from(&tally.series),
             goals: None,
+            generator: Generator::of(&pass.ran),
             doubts: doubts(args, pass),
         }
     }

@@ -91,7 +91,7 @@ pub(super) fn pass(pass: &PassReport, seed: u64) -> Vec<Section> {
 fn latencies(pass: &PassReport) -> Sheet {
     let head = ["latency, ms", "count", "mean", "std", "min", "p50", "p90", "p95", "p99", "p99.9", "max"];
     let mut sheet = Sheet::new("", &head);
-    let rows: [(&str, &Option<Summary>); 9] = [
+    let rows: [(&str, &Option<Summary>); 10] = [
         ("first token (from plan)", &pass.ttft),
         ("first token (from send)", &pass.ttft_from_send),
         ("between tokens", &pass.itl),
@@ -99,6 +99,7 @@ fn latencies(pass: &PassReport) -> Sheet {
         ("whole answer (from plan)", &pass.e2e),
         ("wait for a free place", &pass.wait),
         ("our own lag", &pass.lag),
+        ("our own wait to read", &pass.generator.read_delay),
         ("server: queue", &pass.queue),
         ("server: wait for L3", &pass.storage_wait),
     ];
