@@ -236,6 +236,12 @@ fn generated_prefixes_are_shared_by_their_group_alone() {
     assert_eq!((systems.len(), lengths), (2, vec![48, 59]));
     mcctl(&["bench", "multi-turn", flags[0], "--gsp-group-distribution=zipf"]).fails(2);
     mcctl(&["bench", "multi-turn", flags[0], "--gsp-zipf-alpha=1"]).fails(2);
+    // Group by group: systems come one after the other.
+    let ordered = bench_generate(&[&flags[..6], &["--gsp-ordered"][..]].concat()).1;
+    let system = |body: &Value| body["input_ids"].as_array().expect("ids")[..40].to_vec();
+    let mut met: Vec<Vec<Value>> = ordered.iter().map(system).collect();
+    met.dedup();
+    assert_eq!(met.len(), 2);
 }
 
 #[test]
@@ -257,6 +263,8 @@ fn random_prompts_are_runs_of_ids_or_texts_cut_to_length() {
     assert_eq!((run.code, heard.len()), (0, 3), "{run:?}");
     assert!(heard.iter().all(|body| body["input_ids"].as_array().is_some_and(|ids| ids.len() == 25)));
     mcctl(&["bench", "multi-turn", &file]).fails(2);
+    mcctl(&["bench", "multi-turn", "--dataset-name=random-ids", "--num-prompts=0"]).fails(2);
+    mcctl(&["bench", "multi-turn", "--dataset-name=random-ids", "--api=chat"]).fails(2);
 }
 
 #[test]

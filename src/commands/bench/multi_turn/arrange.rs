@@ -91,7 +91,7 @@ impl Args {
             block,
             pace: load.pace(part.len() as u32),
             part,
-            rules: load.rules(),
+            rules: self.workload.dataset.rules(load.rules()),
             duration: load.duration,
         }
     }

@@ -9,11 +9,11 @@ use clap::ValueEnum;
 use crate::commands::bench::multi_turn::args::{Api, Chosen};
 use crate::commands::error::Failure;
 use crate::commands::input;
-use crate::engine::load::Seed;
 use crate::engine::load::workload::dataset::{
     self, Corpus, Dataset, Format, Groups, RandomIds, Reading, SharedPrefix, random_ids, random_texts, shared_prefix,
 };
 use crate::engine::load::workload::{Conversation, Form, Played, Says, Speech, Tokenizer};
+use crate::engine::load::{Ready, Rules, Seed};
 
 /// The most bytes of a tokenizer.
 const TOKENIZER_BYTES_MAX: u64 = 1 << 28;
@@ -85,7 +85,7 @@ pub struct DatasetArgs {
     #[arg(long, value_name = "FILE")]
     pub dataset_path: Option<PathBuf>,
     /// Conversations of it; 0: all [default: all of a trace, else 1000]
-    #[arg(long, alias = "num-conversations", value_name = "N")]
+    #[arg(long, alias = "num-conversations", value_name = "N", value_parser = clap::value_parser!(u32).range(..=10_000_000))]
     pub num_prompts: Option<u32>,
     /// Pass over so many of its conversations
     #[arg(long, default_value_t = 0, value_name = "N")]
@@ -193,6 +193,12 @@ fn positive(text: &str) -> Result<f64, String> {
 }
 
 impl DatasetArgs {
+    /// `rules`, but with conversations in the order of the dataset where that is asked for.
+    pub fn rules(&self, rules: Rules) -> Rules {
+        let ordered = self.gsp_ordered && self.dataset_name == Some(Name::GeneratedSharedPrefix);
+        if ordered { Rules { ready: Ready::Fifo, ..rules } } else { rules }
+    }
+
     /// The conversations of dataset `name`.
     ///
     /// # Errors
@@ -207,7 +213,6 @@ impl DatasetArgs {
     ) -> Result<Chosen, Failure> {
         let tokenizer = self.tokenizer(model_path)?;
         let vocabulary = tokenizer.as_ref().map_or(vocabulary, |tokenizer| tokenizer.vocabulary());
-        let form = self.form(name, api)?;
         let needs = |what: &str| {
             Failure::usage(format!("{what} needs a tokenizer")).next("name its file or folder with --tokenizer")
         };
@@ -220,7 +225,7 @@ impl DatasetArgs {
             vocabulary,
         };
         let conversations = match name {
-            Name::RandomIds if form != Form::Ids && tokenizer.is_none() => {
+            Name::RandomIds if tokenizer.is_none() && api != Api::Generate && !self.tokenize_prompt => {
                 return Err(needs("a text of token ids").next("name its file with --tokenizer, or use --api generate"));
             }
             Name::RandomIds => random_ids(&shape, seed),
@@ -238,18 +243,20 @@ impl DatasetArgs {
                 dataset.conversations
             }
         };
-        let says = || conversations.iter().flat_map(|conversation| &conversation.turns).map(|turn| &turn.says);
-        if form == Form::Ids && tokenizer.is_none() && says().any(|says| !matches!(says, Says::Made(_))) {
+        if conversations.is_empty() {
+            return Err(Failure::usage("this dataset has no conversations").next("ask for one at least"));
+        }
+        let turns = || conversations.iter().flat_map(|conversation| &conversation.turns);
+        let is_made = turns().all(|turn| matches!(turn.says, Says::Made(_)));
+        let form = self.form(name, api, is_made)?;
+        if form == Form::Ids && tokenizer.is_none() && !is_made {
             return Err(needs("--tokenize-prompt"));
         }
-        let has_parts = conversations.iter().flat_map(|conversation| &conversation.turns);
-        if api != Api::Chat && has_parts.into_iter().any(|turn| turn.extra.contains("tools")) {
+        if api != Api::Chat && turns().any(|turn| turn.extra.contains("tools")) {
             return Err(Failure::usage("this dataset has tools, which only chat takes").next("use --api chat"));
         }
-        if form != Form::Ids
-            && tokenizer.as_ref().is_none_or(|tokenizer| tokenizer.words().is_none())
-            && says().any(|says| matches!(says, Says::Made(_)))
-        {
+        let exact = form == Form::Ids || tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.words().is_some());
+        if !exact && turns().any(|turn| matches!(turn.says, Says::Made(_))) {
             notes.push(
                 "made-up texts have as many words as they should have tokens: their lengths are what the server counts \
                  (--tokenizer makes them exact)"
@@ -261,13 +268,12 @@ impl DatasetArgs {
         Ok(Chosen::new(Box::new(Played::new(conversations, form, speech)), notes, recorded))
     }
 
-    /// In which form prompts are sent.
-    fn form(&self, name: Name, api: Api) -> Result<Form, Failure> {
-        let made = matches!(name, Name::RandomIds | Name::GeneratedSharedPrefix | Name::Mooncake);
+    /// In which form prompts are sent; `is_made`: there is no text of anybody among them.
+    fn form(&self, name: Name, api: Api, is_made: bool) -> Result<Form, Failure> {
         match api {
             Api::Chat if self.tokenize_prompt => {
-                Err(Failure::usage("chat takes no token ids")
-                    .next("leave --tokenize-prompt out, or use --api generate"))
+                let failure = Failure::usage("chat takes no token ids");
+                Err(failure.next("leave --tokenize-prompt out, or use --api generate"))
             }
             Api::Chat => Ok(Form::Chat),
             // The messages of these have roles and more, which a text has not.
@@ -275,20 +281,10 @@ impl DatasetArgs {
                 Err(Failure::usage("this dataset is of chats").next("use --api chat"))
             }
             _ if self.tokenize_prompt => Ok(Form::Ids),
-            // A trace's texts cannot be ids without a tokenizer; its blocks can, and are exact then.
-            Api::Generate if made && (name != Name::Mooncake || !self.trace_has_texts()) => Ok(Form::Ids),
+            // What is made up is exact as ids, and needs no tokenizer.
+            Api::Generate if is_made => Ok(Form::Ids),
             _ => Ok(Form::Text),
         }
-    }
-
-    /// Does the first row of the trace hold messages or a text?
-    fn trace_has_texts(&self) -> bool {
-        let reading = Reading { limit: 1, skip_bad: true, ..Reading::default() };
-        let Some(Ok(file)) = self.dataset_path.as_deref().filter(|path| path.is_file()).map(input::open) else {
-            return false;
-        };
-        let first = dataset::read(BufReader::new(file), "", Format::Mooncake, &reading);
-        first.is_ok_and(|read| !matches!(read.conversations[0].turns[0].says, Says::Made(_)))
     }
 
     fn shared_prefix(&self) -> Result<SharedPrefix, Failure> {
