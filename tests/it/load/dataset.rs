@@ -109,6 +109,8 @@ fn sharegpt_asks_every_turn_with_the_live_reply_before_it() {
     assert_eq!(said[0], one[..2]);
     assert_eq!((&said[1][..], &said[2][..]), (&one[..], &["Name a colour, \"quoted\" and with ü."][..]));
     assert!(run.stderr.contains("1 rows were left out") && run.stderr.contains("estimated"), "{run:?}");
+    let told: Value = serde_json::from_str(&run.stdout).expect("a document");
+    assert!(told["doubts"].as_array().is_some_and(|doubts| doubts.len() == 2), "{told}");
     // "About two miles from here." is five words.
     let lengths: Vec<&Value> = heard.iter().map(|body| &body["max_completion_tokens"]).collect();
     assert!(lengths.contains(&&json!(7)), "{lengths:?}");

@@ -37,6 +37,8 @@ pub fn carry_out(
 ) -> Result<Measured, Failure> {
     allow_connections(&session)?;
     let sides = session.sides.iter().map(|side| (side.name.clone(), side.target.clone())).collect();
+    // All sides are asked the same.
+    let doubts = session.sides.first().map(|side| side.workload.notes()).unwrap_or_default();
     runtime::block_on(0, async {
         let mut signals = Signals::take()?;
         // A file that reaches a limit is an error like a full disk, not the end of the process.
@@ -56,7 +58,7 @@ pub fn carry_out(
                 }
             }
         };
-        Ok(Measured { sides, executed, doubts: Vec::new(), signal })
+        Ok(Measured { sides, executed, doubts, signal })
     })
 }
 

@@ -69,6 +69,10 @@ pub trait Workload {
     fn shared(&self) -> Vec<Prompt> {
         Vec::new()
     }
+    /// What has to be known about it beside its figures: rows that were passed over, lengths that were estimated.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// The conversation of `turn` is over. When it is asked again, it is from its start, and the very same.
     fn over(&mut self, turn: Turn);
 }

@@ -15,11 +15,6 @@ impl Chosen {
         Chosen { workload, notes, recorded }
     }
 
-    /// What was passed over, left out or estimated: a sentence each.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
-    }
-
     /// Do its requests have times of their own?
     pub fn is_recorded(&self) -> bool {
         self.recorded
@@ -32,6 +27,10 @@ impl Chosen {
 }
 
 impl Workload for Chosen {
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+
     fn scripts(&self) -> Vec<Script> {
         self.workload.scripts()
     }
