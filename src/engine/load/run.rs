@@ -4,13 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use crate::engine::base::Mono;
 use crate::engine::env::{Env, deadline};
 use crate::engine::load::answer::Arrival;
-use crate::engine::load::target::{Exchange, Outcome, Pool, Target};
+use crate::engine::load::target::{Asking, Exchange, Outcome, Pool, Target};
 use crate::engine::load::workload::Workload;
 use crate::engine::load::{Driver, Histogram, Start, Turn};
 
@@ -78,13 +77,13 @@ impl<E: Env + Unpin> Shared<E> {
     }
 
     /// One exchange, and another after each answer that asks to come again later, as far as that is wanted.
-    async fn exchange(&self, body: Bytes) -> Exchange {
+    async fn exchange(&self, asking: Asking) -> Exchange {
         let begun = self.now();
         let limits = self.pool.target().limits;
         let mut left = limits.busy_retries;
         loop {
             let again = self.now();
-            let mut exchange = self.once(body.clone(), again).await;
+            let mut exchange = self.once(asking.clone(), again).await;
             exchange.waited = again.saturating_sub(begun);
             let Outcome::Status { status: 429 | 503, retry_after: Some(wait), .. } = exchange.outcome else {
                 return exchange;
@@ -98,7 +97,7 @@ impl<E: Env + Unpin> Shared<E> {
         }
     }
 
-    async fn once(&self, body: Bytes, begun: Duration) -> Exchange {
+    async fn once(&self, asking: Asking, begun: Duration) -> Exchange {
         let mut last: Option<Duration> = None;
         let told = |Arrival { at, tokens }| {
             self.live.tokens.fetch_add(u64::from(tokens), Ordering::Relaxed);
@@ -109,7 +108,7 @@ impl<E: Env + Unpin> Shared<E> {
             }
             last = Some(at);
         };
-        self.pool.exchange(body, begun, told).await
+        self.pool.exchange(asking, begun, told).await
     }
 }
 
@@ -200,11 +199,11 @@ pub async fn run<E: Env + Unpin>(
             driver.stop();
         }
         ready.extend(driver.due(now).into_iter().map(|start| Ready::of(start, workload, &shared.pool)));
-        for Ready { start: Start { turn, planned, free }, max_tokens, expected, body } in ready.drain(..) {
+        for Ready { start: Start { turn, planned, free }, max_tokens, expected, asking } in ready.drain(..) {
             shared.live.sent.fetch_add(1, Ordering::Relaxed);
             let (shared, ended) = (Arc::clone(&shared), ended.clone());
             tokio::spawn(async move {
-                let exchange = shared.exchange(body).await;
+                let exchange = shared.exchange(asking).await;
                 // Nobody listens any more when the run was broken off.
                 let _ = ended.send(Record { turn, planned, free, max_tokens, expected, exchange });
             });
@@ -256,12 +255,12 @@ struct Ready {
     start: Start,
     max_tokens: u32,
     expected: Option<u32>,
-    body: Bytes,
+    asking: Asking,
 }
 
 impl Ready {
     fn of<E: Env + Unpin>(start: Start, workload: &mut (dyn Workload + Send), pool: &Pool<E>) -> Ready {
         let ask = workload.ask(start.turn);
-        Ready { start, max_tokens: ask.max_tokens, expected: ask.expected, body: pool.target().body(&ask) }
+        Ready { start, max_tokens: ask.max_tokens, expected: ask.expected, asking: pool.target().asking(&ask) }
     }
 }

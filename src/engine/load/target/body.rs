@@ -3,13 +3,32 @@
 use std::io::Write;
 
 use bytes::Bytes;
+use hyper::header::{HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
 
 use crate::engine::load::answer::Dialect;
 use crate::engine::load::target::Target;
 use crate::engine::load::workload::{Ask, Message, Prompt};
 
+/// A request that is ready to be sent. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Asking {
+    /// Its body.
+    pub body: Bytes,
+    /// The word for routers that goes with it (`X-SMG-Routing-Key`).
+    pub routing_key: Option<HeaderValue>,
+}
+
+/// The header by which SGLang's router keeps what belongs together in one place.
+pub(super) const ROUTING_KEY: HeaderName = HeaderName::from_static("x-smg-routing-key");
+
 impl Target {
+    /// The request for `ask`. A routing key that no header can hold is left out.
+    pub fn asking(&self, ask: &Ask) -> Asking {
+        let routing_key = ask.routing_key.as_deref().and_then(|key| HeaderValue::from_str(key).ok());
+        Asking { body: self.body(ask), routing_key }
+    }
+
     /// The body of a request for `ask`. The same ask gives the same bytes.
     pub fn body(&self, ask: &Ask) -> Bytes {
         let mut members = Map::new();

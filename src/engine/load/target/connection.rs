@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::engine::base::Mono;
 use crate::engine::env::Env;
 use crate::engine::load::answer::Arrival;
+use crate::engine::load::target::body::{Asking, ROUTING_KEY};
 use crate::engine::load::target::hearing::Hearing;
 use crate::engine::load::target::http1::{Answering, Piece};
 use crate::engine::load::target::stamped::Stamps;
@@ -73,21 +74,21 @@ impl<E: Env + Unpin> Connection<E> {
         self.open && self.wire.is_quiet()
     }
 
-    /// Send `body`, and have `hearing` hear the answer; `delays` hears how long bytes had lain in the system when they were read.
+    /// Send `asking`, and have `hearing` hear the answer; `delays` hears how long bytes had lain in the system when they were read.
     pub(super) async fn exchange<F: FnMut(Arrival)>(
         &mut self,
         target: &Target,
-        body: &[u8],
+        asking: &Asking,
         hearing: &mut Hearing<F>,
         mut delays: impl FnMut(Duration),
     ) -> End {
-        let head = head(target, body.len());
+        let head = head(target, asking);
         let Connection { env, wire, stamps, used, open } = self;
         // Whatever ends this early leaves a connection that nobody can use.
         *open = false;
         let reused = std::mem::replace(used, true);
         let mut talk = Talk {
-            parts: [&head, body],
+            parts: [&head, &asking.body],
             written: 0,
             sent: false,
             failed: None,
@@ -230,7 +231,8 @@ impl<F: FnMut(Arrival)> Talk<'_, F> {
 }
 
 /// The head of a request with a body of `length` bytes. The user's headers win over ours, but for the length.
-fn head(target: &Target, length: usize) -> Vec<u8> {
+fn head(target: &Target, asking: &Asking) -> Vec<u8> {
+    let length = asking.body.len();
     let mut head = Vec::with_capacity(512);
     let ours: [(HeaderName, &str); 3] = [
         (HOST, &target.authority()),
@@ -250,6 +252,9 @@ fn head(target: &Target, length: usize) -> Vec<u8> {
     }
     for (name, value) in target.headers.iter().filter(|(name, _)| **name != CONTENT_LENGTH) {
         write(&mut head, name, value.as_bytes());
+    }
+    if let Some(key) = &asking.routing_key {
+        write(&mut head, &ROUTING_KEY, key.as_bytes());
     }
     write!(head, "content-length: {length}\r\n\r\n").expect("a vector takes all");
     head

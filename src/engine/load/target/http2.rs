@@ -22,6 +22,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use crate::engine::base::Mono;
 use crate::engine::env::{Env, deadline};
 use crate::engine::load::answer::Arrival;
+use crate::engine::load::target::body::{Asking, ROUTING_KEY};
 use crate::engine::load::target::connection::End;
 use crate::engine::load::target::hearing::Hearing;
 use crate::engine::load::target::stamped::Stamps;
@@ -125,7 +126,7 @@ impl<E: Env + Unpin> Line<E> {
     pub(super) async fn exchange<F: FnMut(Arrival)>(
         &mut self,
         target: &Target,
-        body: Bytes,
+        asking: Asking,
         hearing: &mut Hearing<F>,
         reused: bool,
         mut delays: impl FnMut(Duration),
@@ -133,8 +134,8 @@ impl<E: Env + Unpin> Line<E> {
         let taken = Arc::new(AtomicU64::new(self.env.now().0));
         let until = self.env.now() + target.limits.whole;
         let limit = |now: Mono| target.limits.silence.min(until.since(now));
-        let sending = Sending { bytes: body, env: self.env.clone(), taken: Arc::clone(&taken) };
-        let asked = self.sender.try_send_request(request(target, sending));
+        let sending = Sending { bytes: asking.body, env: self.env.clone(), taken: Arc::clone(&taken) };
+        let asked = self.sender.try_send_request(request(target, sending, asking.routing_key));
         let answer: Response<Incoming> = match deadline(&self.env, limit(self.env.now()), asked).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(mut error)) => {
@@ -179,7 +180,7 @@ fn reason(error: &hyper::Error) -> String {
     format!("{error}{cause}")
 }
 
-fn request<E>(target: &Target, body: Sending<E>) -> Request<Sending<E>> {
+fn request<E>(target: &Target, body: Sending<E>, routing_key: Option<HeaderValue>) -> Request<Sending<E>> {
     let length = body.bytes.len();
     let mut request = Request::new(body);
     *request.method_mut() = Method::POST;
@@ -194,6 +195,7 @@ fn request<E>(target: &Target, body: Sending<E>) -> Request<Sending<E>> {
     for (name, value) in target.headers.iter().filter(|(name, _)| ![HOST, CONNECTION].contains(*name)) {
         headers.insert(name.clone(), value.clone());
     }
+    headers.extend(routing_key.map(|key| (ROUTING_KEY, key)));
     headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
     request
 }

@@ -19,6 +19,7 @@ use crate::engine::base::HostPort;
 use crate::engine::load::Answer;
 use crate::engine::load::answer::{Arrival, Dialect};
 
+pub use body::Asking;
 pub use pool::Pool;
 pub use via::{Tls, TlsError, Trust, Via};
 

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream;
 
@@ -16,7 +15,7 @@ use crate::engine::load::target::connection::{Connection, End};
 use crate::engine::load::target::hearing::Hearing;
 use crate::engine::load::target::http2::Line;
 use crate::engine::load::target::wire::{Opened, Wire};
-use crate::engine::load::target::{Exchange, Target};
+use crate::engine::load::target::{Asking, Exchange, Target};
 
 /// Connections that are opened ahead at a time: a server's backlog takes so many.
 const OPENING_MAX: usize = 64;
@@ -148,10 +147,10 @@ impl<E: Env + Unpin> Pool<E> {
         (least.streams() < self.target.via.streams).then(|| Taken::Two(least.clone()))
     }
 
-    /// Ask `body` and hear the answer; `told` hears of tokens as they come. The exchange was taken up at `begun`.
+    /// Send `asking` and hear the answer; `told` hears of tokens as they come. The exchange was taken up at `begun`.
     ///
     /// A request whose kept connection turns out to have been closed before the request was written is sent once more, on a new one.
-    pub async fn exchange(&self, body: Bytes, begun: Duration, told: impl FnMut(Arrival)) -> Exchange {
+    pub async fn exchange(&self, asking: Asking, begun: Duration, told: impl FnMut(Arrival)) -> Exchange {
         let mut hearing = Hearing::new(self.target.dialect, self.start, begun, told);
         let delays = |delay: Duration| lock(&self.delays).record(delay, 1);
         let mut again = false;
@@ -163,7 +162,7 @@ impl<E: Env + Unpin> Pool<E> {
             let end = match taken {
                 Err(why) => return Exchange::without_connection(begun, self.env.now().since(self.start), why),
                 Ok((Taken::One(mut connection), _)) => {
-                    let end = connection.exchange(&self.target, &body, &mut hearing, delays).await;
+                    let end = connection.exchange(&self.target, &asking, &mut hearing, delays).await;
                     if connection.is_open() {
                         lock(&self.idle).push(connection);
                     }
@@ -171,7 +170,7 @@ impl<E: Env + Unpin> Pool<E> {
                 }
                 Ok((Taken::Two(mut line), kept)) => {
                     let _place = line.place();
-                    line.exchange(&self.target, body.clone(), &mut hearing, kept, delays).await
+                    line.exchange(&self.target, asking.clone(), &mut hearing, kept, delays).await
                 }
             };
             match end {
