@@ -15,6 +15,7 @@ use crate::commands::runtime;
 use crate::engine::env::RealEnv;
 use crate::engine::load::compare::{blocks, in_turn};
 use crate::engine::load::session::{Control, PassPlan, Session, Side, Step};
+use crate::engine::load::workload::Workload;
 use crate::engine::load::{Pace, Seed};
 
 /// What is to be looked at when the session is over.
