@@ -22,7 +22,8 @@ pub struct Short {
     pub host: u32,
     /// From L3.
     pub storage: u32,
-    /// When the answer before it in its conversation ended; the start of the pass for a first turn.
+    /// When the answer before it in its conversation ended; the end of the pass before (the start of its own, if
+    /// there is none) for a first turn.
     pub since: Mono,
     /// When its own answer ended.
     pub until: Mono,

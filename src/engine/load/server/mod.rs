@@ -123,6 +123,11 @@ impl Server {
         &self.base
     }
 
+    /// Is it the same as `other`, whatever pages are read of either?
+    pub fn is(&self, other: &Server) -> bool {
+        self.base == other.base
+    }
+
     /// Is the master of its L3 known?
     pub fn has_master(&self) -> bool {
         self.master.is_some()

@@ -135,7 +135,8 @@ pub struct Observed {
 pub struct Shortfalls {
     /// When the last turn of each conversation ended.
     ends: std::collections::HashMap<u32, Duration>,
-    found: Vec<(Short, Duration, Duration)>,
+    /// With the end of the turn before it, if there is one, and its own.
+    found: Vec<(Short, Option<Duration>, Duration)>,
     requests: u64,
 }
 
@@ -164,19 +165,21 @@ impl Shortfalls {
                 since: Mono::ZERO,
                 until: Mono::ZERO,
             };
-            let since = before.filter(|_| record.turn.index > 0).unwrap_or_default();
+            let since = before.filter(|_| record.turn.index > 0);
             self.found.push((short, since, end));
         }
         true
     }
 
-    /// Explain them by what was scraped since `started`.
-    pub fn explained(self, started: Mono, ring: &Ring, info: Option<&Info>) -> Shorts {
+    /// Explain them by what was scraped: of a pass that began at `started`, after one that ended at `before`. What a first turn
+    /// should have found is of that one, and may have been evicted by the steps between them.
+    pub fn explained(self, started: Mono, before: Option<Mono>, ring: &Ring, info: Option<&Info>) -> Shorts {
         let mut told = Shorts { requests: self.requests, ..Shorts::default() };
         told.unexamined = self.requests - self.found.len() as u64;
         let (mut bare, mut others) = (Vec::new(), Vec::new());
         for (short, since, until) in self.found {
-            let short = Short { since: started + since, until: started + until, ..short };
+            let since = since.map_or(before.unwrap_or(started), |since| started + since);
+            let short = Short { since, until: started + until, ..short };
             let reasons = explain(&short, ring, info);
             for reason in &reasons {
                 *told.reasons.entry(reason.kind()).or_default() += 1;
@@ -239,8 +242,8 @@ impl Observed {
             self.compared.iter().filter(|row| row.answers != row.server).map(Compared::words).collect();
         if self.agrees == Some(false) {
             self.doubts.push(format!(
-                "the server's counters differ from the answers' sums ({}): others use it, it took requests back, or a server's \
-                 page is missing (--metrics-url)",
+                "the server's counters differ from the answers' sums ({}): others use it, requests failed, it took some back or began \
+                 anew, or a server's page is missing (--metrics-url)",
                 differing.join(", ")
             ));
         }
@@ -342,7 +345,7 @@ mod tests {
             let counters = Counters { evicted, ..Counters::default() };
             ring.push(Point { at: Mono::from_ms(ms), server: Some(counters), master: None }, false);
         }
-        let told = falls.explained(started, &ring, None);
+        let told = falls.explained(started, None, &ring, None);
         assert_eq!((told.requests, told.unexplained, told.unexamined), (2, 1, 0));
         assert_eq!(
             told.listed.iter().map(|short| (short.conversation, short.reasons.len())).collect::<Vec<_>>(),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::engine::base::Mono;
 use crate::engine::env::{Env, deadline};
 use crate::engine::load::Ran;
 use crate::engine::load::measure::Tally;
@@ -23,6 +24,8 @@ pub(super) struct Sight {
     /// What the server says of itself.
     pub(super) info: Option<Info>,
     watch: Option<Watch>,
+    /// When the pass before ended.
+    ended: Option<Mono>,
     /// What cannot be seen of it.
     missing: Vec<String>,
     /// What control steps left to be doubted in the next pass.
@@ -102,6 +105,7 @@ impl Caches {
         falls: Shortfalls,
     ) -> Option<Observed> {
         let sight = self.sights.get_mut(at)?;
+        let before = sight.ended.replace(env.now());
         if sight.info.is_none() && sight.watch.is_none() && sight.missing.is_empty() {
             return None;
         }
@@ -127,7 +131,7 @@ impl Caches {
                 env.sleep(Duration::from_millis(100)).await;
             };
             let ring = watch.ring();
-            observed.short = falls.explained(ran.started, &ring, sight.info.as_ref());
+            observed.short = falls.explained(ran.started, before, &ring, sight.info.as_ref());
             observed.timeline = timeline(&ring, ran.started, ended);
             match counted {
                 Some((counters, rows, master)) => {
@@ -137,7 +141,7 @@ impl Caches {
                 None => observed.missing.push("its counters at the pass's start or end".to_owned()),
             }
         } else {
-            observed.short = falls.explained(ran.started, &Ring::default(), sight.info.as_ref());
+            observed.short = falls.explained(ran.started, before, &Ring::default(), sight.info.as_ref());
         }
         let noted = self.book.noted(at);
         let is_full = self.book.is_full(at);
