@@ -22,7 +22,7 @@ impl Args {
         }
         let named = |side: usize| {
             let (name, target) = &measured.sides[side];
-            Named { name: name.clone(), target: format!("http://{}{}", target.at, target.path) }
+            Named { name: name.clone(), target: target.url() }
         };
         match what {
             What::Run => {}

@@ -49,6 +49,12 @@ pub struct Target {
 }
 
 impl Target {
+    /// Its URL.
+    pub fn url(&self) -> String {
+        let scheme = if self.via.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}{}", self.at, self.path)
+    }
+
     /// Host and port as a request names them: without a port that goes without saying.
     fn authority(&self) -> String {
         let default = if self.via.tls.is_some() { 443 } else { 80 };

@@ -163,7 +163,7 @@ impl PassReport {
             ttft_quartiles_ms: (row.ttft.count() >= 4)
                 .then(|| [0.25, 0.75].map(|q| row.ttft.at(q).map_or(0.0, |value| (ms(value) * 1e3).round() / 1e3))),
         };
-        let target = sides.get(pass.id.side).map(|(_, target)| format!("http://{}{}", target.at, target.path));
+        let target = sides.get(pass.id.side).map(|(_, target)| target.url());
         PassReport {
             name: pass.id.name.clone(),
             side: pass.id.side_name.clone(),
