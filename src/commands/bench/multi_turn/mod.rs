@@ -38,8 +38,9 @@ pub(in crate::commands::bench) use report::Report;
 #[command(
     args_override_self = true,
     after_help = "Latency counts from the instant for which a request was planned, so that a server that falls behind cannot \
-    hide it.\nExit codes: 0 every request went well, 1 some failed (or: a goal was missed, B is \
-    worse, the two cannot be compared), 2 command line wrong, 3 none went well."
+    hide it.\nExit codes: 0 every request went well, 1 some failed or were given up (or: \
+    the caches could not be brought into the state that was asked for, a goal was missed, B is worse, the two cannot be \
+    compared), 2 command line wrong, 3 none went well, 4 a file could not be written."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -95,6 +96,13 @@ impl Args {
             }
         }
         digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Do requests come at the times of a trace? In a sweep or a comparison they do not.
+    fn follows_trace(&self) -> bool {
+        let dataset = &self.workload.dataset;
+        let together = self.compare.against.is_some() || self.compare.a_a || self.sweep.sweep().is_some();
+        dataset.dataset_name == Some(args::Name::Mooncake) && !dataset.ignore_trace_timestamps && !together
     }
 
     /// The workload's name, as other programs' results have it.

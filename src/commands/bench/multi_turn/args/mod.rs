@@ -14,12 +14,12 @@ mod workload;
 
 pub use chosen::Chosen;
 pub use compare::CompareArgs;
-pub use dataset::DatasetArgs;
+pub use dataset::{DatasetArgs, Name};
 pub use endpoint::{Api, EndpointArgs};
 pub use goals::GoalsArgs;
 pub use load::LoadArgs;
 pub use output::OutputArgs;
-pub use phases::PhasesArgs;
+pub use phases::{Phase, PhasesArgs};
 pub use server::ServerArgs;
 pub use sweep::{Sweep, SweepArgs};
 pub use workload::WorkloadArgs;

@@ -8,6 +8,7 @@ mod writer;
 
 use std::sync::Arc;
 
+use crate::commands::bench::multi_turn::args::Sweep;
 use crate::commands::bench::multi_turn::files::record::{Begins, Ends, Header, Line, SCHEMA};
 use crate::commands::bench::multi_turn::files::serving::{Flags, Serving};
 use crate::commands::bench::multi_turn::files::writer::{Manner, Opened, Which, Writer};
@@ -31,6 +32,7 @@ pub(super) struct Files {
     serving: Option<Which>,
     rounds: Option<Which>,
     flags: Flags,
+    sweep: Option<Sweep>,
     /// The pass in hand, by its number, and what the last two files need of it.
     pass: u32,
     sums: Serving,
@@ -70,7 +72,7 @@ impl Files {
             tag: output.tag.clone(),
             backend,
             dataset: args.dataset(),
-            request_rate: args.load.request_rate,
+            request_rate: (!args.follows_trace()).then_some(args.load.request_rate),
             max_concurrency: args.load.max_parallel,
             details: output.output_details,
         };
@@ -81,6 +83,7 @@ impl Files {
             serving,
             rounds,
             flags,
+            sweep: args.sweep.sweep(),
             pass: 0,
             sums: Serving::default(),
             csv_begun: false,
@@ -92,6 +95,21 @@ impl Files {
     /// What is gone on with.
     pub(super) fn resumed(&mut self) -> Option<Resumed> {
         self.resumed.take()
+    }
+
+    /// The flags, with the load of the pass in hand: a sweep has a pass per load.
+    fn flags_of_pass(&self) -> Flags {
+        let mut flags = self.flags.clone();
+        let at = |loads: &[f64]| loads.get(self.pass as usize).copied();
+        match &self.sweep {
+            None => {}
+            Some(Sweep::Rate(rates)) => flags.request_rate = at(rates),
+            Some(Sweep::Concurrency(numbers)) => {
+                flags.request_rate = Some(f64::INFINITY);
+                flags.max_concurrency = at(numbers).map_or(flags.max_concurrency, |number| number as u32);
+            }
+        }
+        flags
     }
 
     /// Close them; what is wrong with them, a sentence each.
@@ -162,12 +180,13 @@ impl Observer for Files {
             };
             self.writer.json(which, &serde_json::json!({ "ends": ends }));
         }
+        let flags = self.flags_of_pass();
         if let Some(which) = self.serving {
-            let line = self.sums.line(&self.flags, pass);
+            let line = self.sums.line(&flags, pass);
             self.writer.json(which, &line);
         }
         if let Some(which) = self.rounds {
-            let line = self.sums.rounds(&self.flags, pass, &Files::now());
+            let line = self.sums.rounds(&flags, pass, &Files::now());
             self.writer.json(which, &line);
         }
         self.pass += 1;

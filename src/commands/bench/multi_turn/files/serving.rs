@@ -36,7 +36,8 @@ pub(super) struct Flags {
     pub tag: Option<String>,
     pub backend: &'static str,
     pub dataset: String,
-    pub request_rate: f64,
+    /// `None`: requests came at the times of a trace.
+    pub request_rate: Option<f64>,
     pub max_concurrency: u32,
     pub details: bool,
 }
@@ -312,7 +313,11 @@ impl Serving {
     }
 }
 
-/// Without a bound it is a word, since JSON has no such number.
-fn rate(rate: f64) -> Value {
-    if rate.is_finite() { json!(rate) } else { json!("inf") }
+/// Without a bound it is a word, since JSON has no such number; so it is where a trace has the times, as `bench_serving` has it.
+fn rate(rate: Option<f64>) -> Value {
+    match rate {
+        None => json!("trace"),
+        Some(rate) if rate.is_finite() => json!(rate),
+        Some(_) => json!("inf"),
+    }
 }
