@@ -8,8 +8,9 @@ use crate::commands::error::{Failure, Outcome};
 #[group(id = "two")]
 #[command(
     args_override_self = true,
-    after_help = "Exit codes: 0 B is not worse, 1 B is worse beyond its interval, or the work was not the same, 2 command line wrong, \
-    3 none went well."
+    after_help = "Exit codes: 0 B is not worse, 1 B is worse beyond its interval (in anything, even if it is better in \
+    something else), the work was not the same, requests failed or a goal was missed, 2 command line wrong, 3 none went well, \
+    4 a file could not be written."
 )]
 pub struct Args {
     /// The first server, or the records of a run against it (--records)

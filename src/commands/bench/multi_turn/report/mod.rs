@@ -39,6 +39,9 @@ pub(in crate::commands::bench) struct Report {
     pub kep74: Option<Kep74Report>,
     /// Why all of it may be doubted.
     pub doubts: Vec<String>,
+    /// A step could not be done, and nothing after it was: the doubts say which.
+    #[serde(skip)]
+    broke: bool,
 }
 
 impl Report {
@@ -59,16 +62,17 @@ impl Report {
             sweep: None,
             kep74: None,
             doubts,
+            broke: executed.broke.is_some(),
         }
     }
 
-    /// How the run ends: 0 all went well, 1 some failed, 3 none went well.
+    /// How the run ends: 0 all went well, 1 some failed, were given up, or a step could not be done, 3 none went well.
     pub fn exit(&self) -> Exit {
-        let sums = self.passes.iter().fold((0, 0), |sum, pass| (sum.0 + pass.completed, sum.1 + pass.failed));
-        match sums {
-            (0, 1..) => Exit::Unreachable,
-            (_, 1..) => Exit::No,
-            _ => Exit::Done,
+        let sum = |of: fn(&PassReport) -> u64| self.passes.iter().map(of).sum::<u64>();
+        match (sum(|pass| pass.completed), sum(|pass| pass.failed), sum(|pass| pass.unfinished)) {
+            (0, 1.., _) => Exit::Unreachable,
+            (_, 0, 0) if !self.broke => Exit::Done,
+            _ => Exit::No,
         }
     }
 
