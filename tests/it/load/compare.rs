@@ -174,6 +174,43 @@ fn a_sweep_has_a_pass_per_load_and_ends_when_two_in_a_row_fail() {
 }
 
 #[test]
+fn what_a_sweep_leaves_for_other_programs_has_the_load_of_each_pass() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
+    let server = Server::start(3, 1);
+    for (sweep, expected) in [
+        ("--sweep-rate=200,400", [(json!(200.0), json!(128)), (json!(400.0), json!(128))]),
+        ("--sweep-concurrency=1,3", [(json!("inf"), json!(1)), (json!("inf"), json!(3))]),
+    ] {
+        let file = path(sweep);
+        let (run, _) = bench(&["multi-turn", sweep], &["--url", &server.url, "--output-file", &file]);
+        assert_eq!(run.code, 0, "{run:?}");
+        let lines = std::fs::read_to_string(&file).expect("it was written");
+        let loads: Vec<(Value, Value)> = lines
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).expect("JSON"))
+            .map(|line| (line["request_rate"].clone(), line["max_concurrency"].clone()))
+            .collect();
+        assert_eq!(loads, expected);
+    }
+}
+
+#[test]
+fn a_step_that_cannot_be_done_is_no_success_and_presets_take_no_phases() {
+    let server = Server::start(3, 1);
+    let (run, told) = bench(&["multi-turn", "--phases=clear,first"], &["--url", &server.url]);
+    assert_eq!((run.code, told["passes"].as_array().map(Vec::len)), (1, Some(0)), "{run:?}");
+    assert!(
+        told["doubts"][0].as_str().expect("words").starts_with("not all was done: cannot clear the store"),
+        "{told}"
+    );
+    for bad in ["--sweep-rate=1", "--preset=kep74"] {
+        mcctl(&["bench", "multi-turn", "--url", &server.url, "--phases=flush,first", bad]).fails(2);
+    }
+    mcctl(&["bench", "multi-turn", "--url", &server.url, "--preset=kep74", "--a-a"]).fails(2);
+}
+
+#[test]
 fn the_table_of_kep_74_has_its_rows_and_columns_and_the_true_one_is_beside_it() {
     let (without, with) = (Server::start(3, 40), Server::start(3, 5));
     let words = ["--preset=kep74", "--num-clients=6", "--request-rate=200", "--api=generate"];

@@ -5,15 +5,16 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::commands::bench::multi_turn::Args;
-use crate::commands::bench::multi_turn::args::{LoadArgs, Sweep};
+use crate::commands::bench::multi_turn::args::{LoadArgs, Phase, Sweep};
 use crate::commands::bench::multi_turn::compared::{A_A, Sides};
 use crate::commands::bench::multi_turn::kep74;
 use crate::commands::bench::multi_turn::preset::Preset;
 use crate::commands::error::Failure;
 use crate::commands::output;
 use crate::commands::runtime;
-use crate::engine::env::RealEnv;
+use crate::engine::env::{RealEnv, deadline};
 use crate::engine::load::compare::{blocks, in_turn};
+use crate::engine::load::server::Server;
 use crate::engine::load::session::{Control, PassPlan, Session, Side, Step};
 use crate::engine::load::workload::Workload;
 use crate::engine::load::{Pace, Seed};
@@ -57,6 +58,14 @@ impl Args {
         if sweep.is_some() && (compares || kep74) {
             return Err(Failure::usage("a sweep is of one endpoint and no preset's")
                 .next("leave out --against, --a-a and --preset kep74, or the sweep"));
+        }
+        if (sweep.is_some() || kep74) && !self.phases.phases.is_empty() {
+            return Err(
+                Failure::usage("a sweep and the preset kep74 have phases of their own").next("leave out --phases")
+            );
+        }
+        if kep74 && self.compare.a_a {
+            return Err(Failure::usage("the preset kep74 has a table, no noise floor").next("leave out --a-a"));
         }
         if kep74 {
             return self.kep74();
@@ -138,6 +147,35 @@ impl Args {
         Ok(true)
     }
 
+    /// What one server is told twice, its L3 remembers the second time, however often L1 and L2 are emptied: a doubt where it is compared
+    /// with itself.
+    ///
+    /// # Errors
+    /// It is compared with itself and then with another, which remembers nothing.
+    fn remembers(&self, sides: &[Side], doubts: &mut Vec<String>) -> Result<(), Failure> {
+        let is_cleared = self.phases.phases.contains(&Phase::Clear);
+        let servers: Vec<&Server> = sides.iter().filter_map(|side| side.server.as_ref()).collect();
+        let [first, others @ ..] = &servers[..] else { return Ok(()) };
+        if is_cleared || !others.iter().any(|other| other.is(first)) {
+            return Ok(());
+        }
+        let told = runtime::block_on(0, async { Ok(deadline(&RealEnv::new(), FLUSH, first.info()).await) })?;
+        if !told.is_ok_and(|told| told.is_ok_and(|info| info.is_some_and(|info| info.storage.is_some()))) {
+            return Ok(());
+        }
+        let clear = "--phases flush,clear,first empties it before each block";
+        if others.iter().any(|other| !other.is(first)) {
+            return Err(Failure::usage("cannot compare A with itself and then with B")
+                .found("A's L3 would have all that B never saw")
+                .next(clear));
+        }
+        doubts.push(format!(
+            "the server's L3 keeps what a block left there, so that the same block finds it the second time ({clear}): the noise shown \
+             is too wide"
+        ));
+        Ok(())
+    }
+
     /// `plan` with what the phases say before, between and after it.
     fn steps(&self, plan: PassPlan, flush: bool) -> Result<Vec<Step>, Failure> {
         let steps = self.phases.schedule(0, plan)?.into_iter().map(|(_, step)| step);
@@ -160,6 +198,7 @@ impl Args {
             doubts.push(RATE_INSTEAD.to_owned());
         }
         let flush = self.flushes(&sides, &mut doubts)?;
+        self.remembers(&sides, &mut doubts)?;
         let conversations = sides[0].workload.scripts().len() as u32;
         let blocks = blocks(conversations, self.compare.blocks);
         // A mistake in the phases is told before anything is run.
@@ -188,6 +227,12 @@ impl Args {
         Ok(Arranged { session, what: What::Comparison(Sides { pair: [0, last], floor }), doubts })
     }
 
+    /// The warm-up, where there are no phases.
+    fn warm(&self) -> VecDeque<(usize, Step)> {
+        let requests = self.phases.warmup_requests.filter(|requests| *requests > 0);
+        requests.map(|requests| (0, Step::Control(Control::Warm(requests)))).into_iter().collect()
+    }
+
     fn swept(&self, sweep: Sweep) -> Result<Arranged, Failure> {
         let (word, values) = match &sweep {
             Sweep::Rate(values) => ("rate", values),
@@ -208,7 +253,7 @@ impl Args {
         if self.workload.dataset.dataset_name.is_some() {
             doubts.append(&mut unable);
         }
-        let mut schedule = VecDeque::new();
+        let mut schedule = self.warm();
         for (index, (value, side)) in values.iter().zip(&sides).enumerate() {
             let conversations = side.workload.scripts().len() as u32;
             let mut load = self.load.clone();
@@ -240,12 +285,19 @@ impl Args {
         };
         for (name, url) in &endpoints {
             sides.push(one_turn.side(name, *url, seed)?.0);
-            sides.push(self.side(name, *url, seed)?.0);
+            // Conversations of their own, where they are made up: an L3 remembers the others whatever is flushed.
+            sides.push(self.side(name, *url, Seed(seed.0.wrapping_add(1)))?.0);
         }
         let mut doubts = Vec::new();
-        let flush = self.flushes(&sides, &mut doubts)?;
+        let flush = self.flushes(&sides, &mut doubts)? || self.phases.flush_cache;
+        if self.workload.dataset.dataset_name.is_some() {
+            doubts.push(
+                "the first turns of the conversations may be those of the passes before: where an L3 remembers them, row Turn 1 is warm"
+                    .to_owned(),
+            );
+        }
         let conversations = |side: usize| sides[side].workload.scripts().len() as u32;
-        let mut schedule = VecDeque::new();
+        let mut schedule = self.warm();
         let mut pass = |side: usize, name: &str, flush: bool| {
             if flush {
                 schedule.push_back((side, Step::Control(Control::Flush)));
@@ -255,9 +307,9 @@ impl Args {
         };
         let (there, back): (Vec<usize>, Vec<usize>) =
             ((0..endpoints.len()).collect(), (0..endpoints.len()).rev().collect());
-        there.iter().for_each(|at| pass(2 * at, kep74::FIRST, flush || self.phases.flush_cache));
+        there.iter().for_each(|at| pass(2 * at, kep74::FIRST, flush));
         back.iter().for_each(|at| pass(2 * at, kep74::REPLAY, false));
-        there.iter().for_each(|at| pass(2 * at + 1, kep74::TRUE, false));
+        there.iter().for_each(|at| pass(2 * at + 1, kep74::TRUE, flush));
         let session = Session { sides, schedule, seed, keep_figures: false };
         Ok(Arranged { session, what: What::Kep74, doubts })
     }

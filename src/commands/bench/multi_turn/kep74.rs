@@ -88,8 +88,13 @@ impl Kep74Report {
         let mut kep = Section::new("KEP-74");
         kep.sheets.push(self.sheet("KEP-74, as published", &self.table));
         kep.text.push("Its Multi-turn row is the First-turn prompts once more, not conversations.".to_owned());
+        kep.text.push("One run each, as there: no interval. bench compare without the preset gives one.".to_owned());
         let mut truly = Section::new("KEP-74, with conversations");
         truly.sheets.push(self.sheet("The same with conversations", &self.multi_turn));
+        truly.text.push(
+            "Both rows are of one run, in which first and further turns were in flight together: throughputs add up, where they overlap."
+                .to_owned(),
+        );
         vec![kep, truly]
     }
 

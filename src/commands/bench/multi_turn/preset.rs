@@ -37,10 +37,10 @@ impl Preset {
     /// The words it stands for.
     fn words(self, scale: f64) -> Vec<String> {
         let line = match self {
-            // Lengths are those of a stand-in, where no dataset is given: about ShareGPT's first questions and answers. The run has no
+            // Its backend was sglang-oai: completions, no chat. Lengths are those of a stand-in, where no dataset is given: about ShareGPT's first questions and answers. The run has no
             // cap on what is in flight.
             Preset::Kep74 => format!(
-                "--num-clients 300 --num-prompts 300 --request-rate 10 --distribution poisson --seed 43 --api chat --max-parallel 300 \
+                "--num-clients 300 --num-prompts 300 --request-rate 10 --distribution poisson --seed 43 --api completions --max-parallel 300 \
                  --min-rounds 2 --max-rounds 6 --request-length lognormal:{},1.2 --output-length lognormal:{},0.8",
                 tokens(220, scale),
                 tokens(200, scale)
