@@ -178,7 +178,10 @@ impl Session {
     ) -> Executed {
         let mut earlier = VecDeque::from(earlier);
         let mut executed = Executed { passes: Vec::new(), broke: None, stopped: false };
-        let mut caches = Caches::look(&env, &self.sides).await;
+        let mut caches = tokio::select! {
+            caches = Caches::look(&env, &self.sides) => caches,
+            Some(()) = stop.recv() => return Executed { stopped: true, ..executed },
+        };
         let mut steps = 0;
         while let Some((at, step)) = self.schedule.pop_front() {
             let Some(side) = self.sides.get_mut(at) else { continue };

@@ -245,6 +245,9 @@ fn doubts(args: &Args, pass: &Pass) -> Vec<String> {
             all.tokens.uncounted
         ));
     }
+    if tally.bad_frames > 0 {
+        doubts.push(format!("{} frames of the answers could not be read, and count for no token", tally.bad_frames));
+    }
     doubts.extend(pass.observed.iter().flat_map(|observed| observed.doubts.iter().cloned()));
     doubts
 }
