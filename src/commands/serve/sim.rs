@@ -53,7 +53,7 @@ pub struct Shape {
     #[arg(long, value_name = "RATIO", default_value_t = 2.0, value_parser = positive)]
     hicache_ratio: f64,
     /// Size of L2 in tokens, instead
-    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..=1 << 34))]
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..=HOST_TOKENS_MAX))]
     hicache_size_tokens: Option<u64>,
     /// Size of L2 in GB, instead
     #[arg(long, value_name = "GB", value_parser = positive)]
@@ -121,6 +121,8 @@ pub(in crate::commands) const WARNING: &str =
     "this is a SIMULATOR of a SGLang endpoint: no model runs, answers are made up, and times are those of a cost model";
 /// Threads for requests, storage and the engine.
 const THREADS_MAX: usize = 4;
+/// Tokens of L2 at most.
+const HOST_TOKENS_MAX: u64 = 1 << 34;
 /// The largest object that a page is stored as.
 const OBJECT_BYTES_MAX: u64 = 64 << 20;
 
@@ -153,6 +155,10 @@ impl Shape {
             (None, Some(gb)) => (gb * 1e9 / bytes as f64) as u64,
             (None, None) => (device as f64 * self.hicache_ratio) as u64,
         };
+        if host > HOST_TOKENS_MAX {
+            return Err(Failure::usage(format!("an L2 of {host} tokens is more than {HOST_TOKENS_MAX}"))
+                .next("lower --hicache-ratio or --hicache-size"));
+        }
         // As SGLang does, with a page that pads.
         let host = if hicache { host / page * page + page } else { 0 };
         let config = Config {

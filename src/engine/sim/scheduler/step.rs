@@ -25,7 +25,7 @@ impl Scheduler {
         let (prompts, computed, loaded) = self.admit(now);
         let takes = if !prompts.is_empty() {
             let seconds = computed as f64 / cost.prefill_tokens_per_s + loaded as f64 / cost.load_back_tokens_per_s;
-            cost.step + Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+            cost.step.saturating_add(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
         } else if !self.running.is_empty() {
             cost.step + cost.step_per_request * u32::try_from(self.running.len()).unwrap_or(u32::MAX)
         } else {

@@ -213,3 +213,13 @@ proptest! {
         scheduler.tree.check(device, host);
     }
 }
+
+#[test]
+fn a_cost_beyond_all_measure_is_a_step_that_does_not_end() {
+    let mut config = config(64, 0);
+    config.cost.prefill_tokens_per_s = 1e-300;
+    let mut scheduler = Scheduler::new(config);
+    arrive(&mut scheduler, ms(0), ask(prompt(1, 8), 1)).expect("it fits");
+    scheduler.advance(ms(0));
+    assert!(scheduler.wake().is_some_and(|at| at > ms(86_400_000)));
+}
