@@ -70,6 +70,9 @@ impl PhasesArgs {
             if !self.phases.iter().any(|phase| matches!(phase, Phase::First | Phase::Repeat)) {
                 return Err(Failure::usage("--phases measures nothing").next("add first, or first and repeat"));
             }
+            if self.warmup_requests.is_some() && !self.phases.contains(&Phase::Warm) {
+                return Err(Failure::usage("--warmup-requests without the phase warm").next("add warm to --phases"));
+            }
             steps.extend(self.phases.iter().map(|phase| match phase {
                 Phase::Flush => Step::Control(Control::Flush),
                 Phase::Clear => Step::Control(Control::Clear),
@@ -128,6 +131,7 @@ mod tests {
         ];
         assert_eq!(told, expected);
         assert!(steps("--phases flush,settle").is_err());
+        assert!(steps("--phases first --warmup-requests 5").is_err());
     }
 
     #[test]

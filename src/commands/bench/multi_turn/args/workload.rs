@@ -7,6 +7,9 @@ use crate::commands::error::Failure;
 use crate::engine::load::workload::{Synthetic, Words};
 use crate::engine::load::{Distribution, Seed};
 
+/// Turns of all conversations at most: each is some 16 bytes before anything is sent.
+const TURNS_MAX: u64 = 1 << 26;
+
 /// The conversations.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Workload")]
@@ -81,6 +84,12 @@ impl WorkloadArgs {
         let (least, most) = (or(self.min_rounds), or(self.max_rounds));
         if least > most {
             return Err(Failure::usage(format!("--min-rounds {least} is above --max-rounds {most}")));
+        }
+        let all = u64::from(self.num_clients).saturating_mul(u64::from(most));
+        if all > TURNS_MAX {
+            return Err(Failure::usage(format!("{} conversations of {most} turns are too many", self.num_clients))
+                .found(format!("{all} turns, and at most {TURNS_MAX} are kept"))
+                .next("lower --num-clients or --num-rounds"));
         }
         let turns = Distribution::Uniform { low: f64::from(least), high: f64::from(most) };
         let (first, output) = (self.ranged(self.request_length), self.ranged(self.output_length));
