@@ -19,6 +19,11 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
+/// At most `most` characters of `text`, a blank for each that would not be seen: what another program says, fit for a line.
+pub fn one_line(text: &str, most: usize) -> String {
+    text.chars().take(most).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
 /// A text as an error shows it: [`escaped`], between quotes, and cut when it is long.
 #[derive(Clone, Copy, Debug)]
 pub struct Quoted<'a>(pub &'a str);
@@ -41,6 +46,12 @@ mod tests {
         assert_eq!(escaped("a/b c,'d\" é日"), "a/b c,'d\" é日");
         assert_eq!(escaped("a\nb\tc\r\u{1b}[2Jd\0\\"), "a\\nb\\tc\\r\\u{1b}[2Jd\\0\\\\");
         assert_eq!(escaped("\u{202e}\u{200b}"), "\\u{202e}\\u{200b}");
+    }
+
+    #[test]
+    fn what_another_program_says_is_fit_for_a_line() {
+        assert_eq!(one_line("\u{1b}[2Jred\n\u{7}é日", 8), " [2Jred ");
+        assert_eq!(one_line("é日\u{9b}x", 9), "é日 x");
     }
 
     #[test]

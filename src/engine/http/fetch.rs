@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use reqwest::Method;
 
+use crate::engine::base::text::one_line;
 use crate::engine::http::client::no_certificates;
 
 /// Asks HTTP servers. Cheap to clone; clones share the connections. No proxy is used and no redirect followed.
@@ -34,8 +35,7 @@ impl Fetched {
     /// The status and the start of the body, as evidence.
     pub fn shown(&self) -> String {
         const SHOWN: usize = 120;
-        let text: String = self.body.trim().chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
-        format!("HTTP {}: {text}", self.status)
+        format!("HTTP {}: {}", self.status, one_line(self.body.trim(), SHOWN))
     }
 }
 

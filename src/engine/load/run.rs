@@ -88,7 +88,7 @@ impl<E: Env + Unpin> Shared<E> {
             let Outcome::Status { status: 429 | 503, retry_after: Some(wait), .. } = exchange.outcome else {
                 return exchange;
             };
-            if left == 0 || self.now().saturating_sub(begun) + wait > limits.whole {
+            if left == 0 || self.now().saturating_sub(begun).saturating_add(wait) > limits.whole {
                 return exchange;
             }
             left -= 1;

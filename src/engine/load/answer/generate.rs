@@ -7,7 +7,8 @@ use std::sync::LazyLock;
 use memchr::memmem::Finder;
 use serde::Deserialize;
 
-use crate::engine::load::answer::{Answer, Cached, ServerTimes};
+use crate::engine::base::text::one_line;
+use crate::engine::load::answer::{Answer, Cached, ServerTimes, WORD_CHARS};
 
 /// How far an answer has come.
 #[derive(Debug, Default)]
@@ -62,8 +63,8 @@ pub(super) struct Details {
 
 impl From<Details> for Cached {
     fn from(details: Details) -> Cached {
-        let Details { device, host, storage, storage_backend: backend } = details;
-        Cached { device, host, storage, backend }
+        let Details { device, host, storage, storage_backend } = details;
+        Cached { device, host, storage, backend: storage_backend.map(|name| one_line(&name, WORD_CHARS)) }
     }
 }
 
@@ -154,7 +155,7 @@ fn take(meta: Meta, answer: &mut Answer) {
     answer.cached = meta.cached_tokens_details.map(Cached::from).or(answer.cached.take());
     if let Some(reason) = meta.finish_reason {
         answer.finish_reason = match (reason.get("type").and_then(|kind| kind.as_str()), reason.as_str()) {
-            (Some(kind), _) | (None, Some(kind)) => Some(kind.to_owned()),
+            (Some(kind), _) | (None, Some(kind)) => Some(one_line(kind, WORD_CHARS)),
             (None, None) => answer.finish_reason.take(),
         };
     }

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::engine::base::text::one_line;
+
 pub use sse::{Event, FrameTooLong, Frames};
 
 /// The longest text of an answer that is kept, and four times the most token ids: far beyond what any model says.
@@ -47,6 +49,13 @@ pub struct Cached {
     /// Which store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
+}
+
+impl Cached {
+    /// From all tiers. What a server claims may be any numbers.
+    pub fn tokens(&self) -> u32 {
+        self.device.saturating_add(self.host).saturating_add(self.storage)
+    }
 }
 
 /// What the server says of its own times, seconds as it gives them. Nothing of it has to be there.
@@ -94,6 +103,18 @@ pub struct Answer {
     /// The first of them, fit for a line.
     pub bad_frame: Option<String>,
 }
+
+impl Answer {
+    /// Tokens of the prompt that were cached, in all: by the server's sum, or that of its tiers.
+    pub fn cached_in_all(&self) -> u32 {
+        self.cached_tokens.or(self.cached.as_ref().map(Cached::tokens)).unwrap_or(0)
+    }
+}
+
+/// Characters of a server's words that are kept where they stand beside others: a reason, a name.
+const WORD_CHARS: usize = 80;
+/// The same of what it says of a failure.
+const SAID_CHARS: usize = 300;
 
 /// Tokens that came together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,10 +169,9 @@ impl Reader {
                 Some(0) => {}
                 Some(tokens) => arrived(Arrival { at, tokens }),
                 None => {
-                    answer.bad_frames += 1;
-                    answer
-                        .bad_frame
-                        .get_or_insert_with(|| String::from_utf8_lossy(&data[..data.len().min(120)]).into_owned());
+                    answer.bad_frames = answer.bad_frames.saturating_add(1);
+                    let begin = || String::from_utf8_lossy(&data[..data.len().min(4 * WORD_CHARS)]);
+                    answer.bad_frame.get_or_insert_with(|| one_line(&begin(), WORD_CHARS));
                 }
             }
         })?;
@@ -300,6 +320,18 @@ mod tests {
         let broken = frame("content", "a") + &frame("content", "b") + &frame("content", "c").replace('c', "\t");
         let (answer, arrivals) = read(Dialect::Chat, broken.as_bytes(), 1000);
         assert_eq!((arrivals.len(), answer.bad_frames), (2, 1));
+    }
+
+    #[test]
+    fn what_a_server_claims_neither_overflows_nor_fills_a_terminal() {
+        let says = format!("\u{1b}[2J{}", "x".repeat(100_000)).replace('\u{1b}', "\\u001b");
+        let frame = format!("data: {{\"error\":{{\"message\":\"{says}\"}}}}\n\n");
+        for dialect in [Dialect::Generate, Dialect::Chat] {
+            let error = read(dialect, frame.as_bytes(), 4096).0.error.expect("it is told");
+            assert!(error.starts_with(" [2Jx") && error.len() == SAID_CHARS, "{error}");
+        }
+        let cached = Cached { device: u32::MAX, host: u32::MAX, storage: 1, backend: None };
+        assert_eq!(Answer { cached: Some(cached), ..Answer::default() }.cached_in_all(), u32::MAX);
     }
 
     #[test]

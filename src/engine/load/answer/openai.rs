@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::engine::base::text::one_line;
 use crate::engine::load::answer::generate::Details;
-use crate::engine::load::answer::{Answer, Cached};
+use crate::engine::load::answer::{Answer, Cached, SAID_CHARS, WORD_CHARS};
 
 #[derive(Deserialize)]
 struct Frame<'a> {
@@ -67,7 +68,7 @@ struct Extension {
 /// What an error in a stream says.
 pub(super) fn message(error: &Value) -> String {
     let text = error.get("message").and_then(Value::as_str).or(error.as_str());
-    text.map_or_else(|| error.to_string(), str::to_owned)
+    text.map_or_else(|| one_line(&error.to_string(), SAID_CHARS), |text| one_line(text, SAID_CHARS))
 }
 
 /// How far an answer has come.
@@ -153,7 +154,7 @@ impl Progress {
                 };
             }
             if let Some(reason) = choice.finish_reason {
-                answer.finish_reason = Some(reason.into_owned());
+                answer.finish_reason = Some(one_line(&reason, WORD_CHARS));
             }
         }
         if let Some(usage) = frame.usage {

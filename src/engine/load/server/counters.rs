@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::engine::base::text::one_line;
 use crate::engine::http::Samples;
 
 /// Most kinds of one reason that are kept.
@@ -143,7 +144,7 @@ impl Counters {
             for (reason, _) in page.by(&format!("sglang:{name}"), "reason") {
                 if found.len() < REASONS_MAX {
                     let reason_tokens = count(sum(name, Take::OneRank, Some(("reason", reason))));
-                    found.insert(reason.chars().take(64).collect(), reason_tokens);
+                    found.insert(one_line(reason, 64), reason_tokens);
                 }
             }
             found
@@ -188,7 +189,8 @@ impl Counters {
 
     /// From the prompts' tokens, those that were cached.
     pub fn cached(&self) -> u64 {
-        self.device + self.host + self.storage + self.cached_somewhere
+        let tiers = [self.device, self.host, self.storage, self.cached_somewhere];
+        tiers.into_iter().fold(0, u64::saturating_add)
     }
 
     /// Another server's, added: a router's servers count together.
@@ -201,12 +203,12 @@ impl Counters {
         }
         let (mine, theirs) = (&mut self.now, other.now);
         *mine = Gauges {
-            running: mine.running + theirs.running,
-            queued: mine.queued + theirs.queued,
-            used: mine.used + theirs.used,
-            evictable: mine.evictable + theirs.evictable,
-            host_used: mine.host_used + theirs.host_used,
-            host_total: mine.host_total + theirs.host_total,
+            running: mine.running.saturating_add(theirs.running),
+            queued: mine.queued.saturating_add(theirs.queued),
+            used: mine.used.saturating_add(theirs.used),
+            evictable: mine.evictable.saturating_add(theirs.evictable),
+            host_used: mine.host_used.saturating_add(theirs.host_used),
+            host_total: mine.host_total.saturating_add(theirs.host_total),
         };
         self
     }

@@ -32,7 +32,7 @@ pub struct Short {
 impl Short {
     /// What it got.
     pub fn actual(&self) -> u32 {
-        self.device + self.host + self.storage
+        self.device.saturating_add(self.host).saturating_add(self.storage)
     }
 }
 
@@ -131,7 +131,7 @@ pub fn explain(short: &Short, ring: &Ring, info: Option<&Info>) -> Vec<Reason> {
         // L3 is asked once L1 and L2 have been looked up, for what whole pages they lack; the last token is always computed.
         let page = info.page_size.unwrap_or(1).max(1);
         let whole = short.prompt.saturating_sub(1) / page * page;
-        let missing = whole.saturating_sub(short.device + short.host);
+        let missing = whole.saturating_sub(short.device.saturating_add(short.host));
         if missing > 0 && missing < info.prefetch_threshold {
             reasons.push(Reason::BelowThreshold { missing, threshold: info.prefetch_threshold });
         }

@@ -3,6 +3,8 @@
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::engine::base::text::one_line;
+
 /// Tokens that a fetch from L3 must bring, where the server does not say otherwise (SGLang 0.5.23, `prefetch_threshold`).
 pub const PREFETCH_THRESHOLD: u32 = 256;
 
@@ -83,7 +85,7 @@ impl Info {
 
 /// A word of the server, no longer than a line takes.
 fn bounded(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(80).collect()
+    one_line(text, 80)
 }
 
 #[cfg(test)]

@@ -149,7 +149,7 @@ impl Shortfalls {
             return false;
         };
         let cached = record.exchange.answer.cached.clone().unwrap_or_default();
-        let actual = record.exchange.answer.cached_tokens.unwrap_or(cached.device + cached.host + cached.storage);
+        let actual = record.exchange.answer.cached_in_all();
         if record.exchange.outcome != Outcome::Ok || actual >= expected {
             return false;
         }

@@ -85,7 +85,7 @@ impl Ring {
     /// Tokens that at `point` were still to be written to L3: by how much it was behind L2 then, beyond what it always was.
     pub fn unwritten(&self, point: &Point) -> u64 {
         let (Some(counters), Some(least)) = (&point.server, self.least_behind) else { return 0 };
-        u64::try_from(behind(counters) - least).unwrap_or(0)
+        u64::try_from(behind(counters).saturating_sub(least)).unwrap_or(0)
     }
 
     /// How many there are.

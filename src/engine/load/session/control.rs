@@ -23,6 +23,8 @@ const SETTLE: Duration = Duration::from_secs(120);
 /// Tokens of a filler's prompt at most, and of one that warms up.
 const FILLER: u64 = 2048;
 const WARMER: u64 = 512;
+/// Fillers of a step at most: two thousand million tokens. A tier that is said to be larger cannot be filled.
+const FILLERS_MAX: u32 = 1 << 20;
 
 /// A tier of the server's caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +129,10 @@ pub(super) async fn perform<E: Env + Unpin>(
         Control::Fill(tier) => {
             let size = size_of(env, side, caches, at, *tier).await.map_err(failed)?;
             // One more than fills it, since pages in use are never given up; the cap leaves room for all that are in flight.
-            let requests = u32::try_from(size.div_ceil(most) + 1).unwrap_or(u32::MAX);
+            let requests = u32::try_from(size.div_ceil(most).saturating_add(1)).ok();
+            let requests = requests.filter(|requests| *requests <= FILLERS_MAX);
+            let found = || format!("its {size} tokens would take more than {FILLERS_MAX} requests");
+            let requests = requests.ok_or_else(|| failed(found()))?;
             let mut others = filler::strangers(by, side, requests, most as u32);
             filler::send(env, side, &mut others, 2, stop).await
         }

@@ -73,7 +73,7 @@ impl Figure {
             device: cached.device,
             host: cached.host,
             storage: cached.storage,
-            cached: answer.cached_tokens.unwrap_or(cached.device + cached.host + cached.storage),
+            cached: answer.cached_in_all(),
             expected: record.expected,
         }
     }

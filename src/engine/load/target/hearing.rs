@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::engine::base::Mono;
+use crate::engine::base::text::one_line;
 use crate::engine::load::answer::{Arrival, Dialect, Reader, TooLong};
 use crate::engine::load::target::{ARRIVALS_MAX, Exchange, Outcome};
 
@@ -74,7 +75,7 @@ impl<F: FnMut(Arrival)> Hearing<F> {
         reader.push(bytes, at, |arrival| {
             first_token.get_or_insert(arrival.at);
             *last_token = Some(arrival.at);
-            *arrived += arrival.tokens;
+            *arrived = arrived.saturating_add(arrival.tokens);
             if arrivals.len() < ARRIVALS_MAX {
                 arrivals.push(arrival);
             }
@@ -90,6 +91,7 @@ impl<F: FnMut(Arrival)> Hearing<F> {
         let outcome = match (outcome, self.refusal) {
             (Outcome::Ok, Some(Refusal { status, retry_after, said })) => {
                 let says = String::from_utf8_lossy(&said).split_whitespace().collect::<Vec<_>>().join(" ");
+                let says = one_line(&says, SAID_BYTES);
                 Outcome::Status { status, says, retry_after }
             }
             (Outcome::Ok, None) if answer.error.is_some() => Outcome::Refused(answer.error.clone().unwrap_or_default()),

@@ -142,9 +142,13 @@ impl<E: Env + Unpin> Line<E> {
                 if reused && error.take_message().is_some() {
                     return End::Unsent;
                 }
+                hearing.wrote(Mono(taken.load(Ordering::Relaxed)));
                 return self.ended(Outcome::Broken(reason(error.error())));
             }
-            Err(late) => return self.ended(Outcome::TooSlow(late.0)),
+            Err(late) => {
+                hearing.wrote(Mono(taken.load(Ordering::Relaxed)));
+                return self.ended(Outcome::TooSlow(late.0));
+            }
         };
         hearing.wrote(Mono(taken.load(Ordering::Relaxed)));
         let (head, mut body) = answer.into_parts();

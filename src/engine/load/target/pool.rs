@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::stream;
+use futures_util::{StreamExt, TryStreamExt};
 
 use crate::engine::base::Mono;
 use crate::engine::env::Env;
@@ -63,8 +63,9 @@ impl<E: Env + Unpin> Pool<E> {
         let wanted = if pool.target.via.http2 { exchanges.div_ceil(pool.target.via.streams.max(1)) } else { exchanges };
         // One first, to learn whether there is anybody.
         if wanted > 0 && pool.add().await.is_ok() {
+            // A server that takes no more is not waited for as often as there are connections.
             let more = stream::iter(1..wanted).map(|_| pool.add()).buffer_unordered(OPENING_MAX);
-            more.for_each(|_| std::future::ready(())).await;
+            let _ = more.try_for_each(|()| std::future::ready(Ok(()))).await;
         }
         pool
     }

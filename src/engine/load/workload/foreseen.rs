@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use crate::engine::load::answer::Cached;
 use crate::engine::load::known::{Chain, Foreseen as Expected, Known};
 use crate::engine::load::measure::expected::Expectation;
 use crate::engine::load::measure::reuse::Reuse;
@@ -139,7 +140,8 @@ impl Book {
             Some(cached) => (cached.device, cached.host, cached.storage, 0),
             None => (0, 0, 0, answer.cached_tokens.unwrap_or(0)),
         };
-        let (cached, expected) = (device + host + storage + somewhere, &pending.expected);
+        let cached = answer.cached.as_ref().map_or(somewhere, Cached::tokens);
+        let expected = &pending.expected;
         side.noted.reuse.add(&expected.parts, device, host, storage, somewhere);
         side.noted.expectation.add(turn.index, answer.prompt_tokens.unwrap_or(0), expected.tokens, cached);
         side.noted.is_near |= pending.chain.is_none();
@@ -160,7 +162,10 @@ impl Book {
                 let Some(prompt) = answer.prompt_tokens else { return };
                 if side.lengths.len() < TEXTS_MAX {
                     side.lengths.insert(pending.name, prompt);
-                    side.lengths.insert(conversation_name(turn.conversation), (prompt + completion).saturating_sub(1));
+                    side.lengths.insert(
+                        conversation_name(turn.conversation),
+                        prompt.saturating_add(completion).saturating_sub(1),
+                    );
                     side.known.learn_named(pending.name, u64::from(prompt) + u64::from(completion));
                     side.known.learn_named(conversation_name(turn.conversation), 0);
                 }
@@ -220,7 +225,6 @@ impl<W: Workload + ?Sized> Workload for Foreseen<'_, W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::answer::Cached;
     use crate::engine::load::workload::{Synthetic, Words};
     use crate::engine::load::{Distribution, Seed};
 

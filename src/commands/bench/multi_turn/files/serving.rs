@@ -156,8 +156,7 @@ impl Serving {
         self.prompts.add(f64::from(prompt));
         self.answers.add(f64::from(tokens));
         let tiers = answer.cached.as_ref();
-        let cached = answer.cached_tokens.or_else(|| tiers.map(|c| c.device + c.host + c.storage)).unwrap_or(0);
-        self.cached += u64::from(cached);
+        self.cached += u64::from(answer.cached_in_all());
         if let Some(tiers) = tiers {
             self.told_tiers = true;
             self.device += u64::from(tiers.device);

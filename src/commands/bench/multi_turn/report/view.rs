@@ -168,14 +168,10 @@ fn turns(turns: &[TurnRow]) -> Vec<Sheet> {
     vec![tokens, times]
 }
 
-fn milliseconds(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e3
-}
-
 fn ttft_by_turn(turns: &[TurnRow]) -> Plot {
     let of = |value: &dyn Fn(&Summary) -> Option<Duration>| -> Vec<(f64, f64)> {
         let points = turns.iter().filter_map(|row| Some((row.turn as f64, row.ttft.as_ref().and_then(value)?)));
-        points.map(|(turn, value)| (turn, milliseconds(value))).collect()
+        points.map(|(turn, value)| (turn, super::ms(value))).collect()
     };
     let quartiles =
         turns.iter().filter_map(|row| row.ttft_quartiles_ms.map(|[low, high]| (row.turn as f64, low, high)));
