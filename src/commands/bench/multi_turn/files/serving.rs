@@ -156,7 +156,8 @@ impl Serving {
         self.prompts.add(f64::from(prompt));
         self.answers.add(f64::from(tokens));
         let tiers = answer.cached.as_ref();
-        self.cached += u64::from(answer.cached_in_all());
+        let cached = answer.cached_in_all();
+        self.cached += u64::from(cached);
         if let Some(tiers) = tiers {
             self.told_tiers = true;
             self.device += u64::from(tiers.device);
