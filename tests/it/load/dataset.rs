@@ -15,17 +15,22 @@ fn fixture(name: &str) -> String {
     format!("--dataset-path={}", path.display())
 }
 
+/// Routing keys.
+type Keys = std::sync::Arc<std::sync::Mutex<std::collections::BTreeSet<String>>>;
+
 /// A chat server that says " well." to everything.
-async fn chat(heard: Heard) -> u16 {
+async fn chat(heard: Heard, keys: Keys) -> u16 {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let port = listener.local_addr().expect("bound").port();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let heard = heard.clone();
+            let (heard, keys) = (heard.clone(), keys.clone());
             tokio::spawn(async move {
                 let mut read = Vec::new();
-                while let Some((_, body)) = request(&mut stream, &mut read).await {
+                while let Some((head, body)) = request(&mut stream, &mut read).await {
                     heard.lock().expect("nobody panics with it").push(body);
+                    let key = head.lines().find_map(|line| line.strip_prefix("x-smg-routing-key: "));
+                    keys.lock().expect("nobody panics with it").extend(key.map(str::to_owned));
                     let frames = [
                         json!({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}),
                         json!({"choices": [{"index": 0, "delta": {"content": " well."}}]}),
@@ -48,9 +53,14 @@ async fn chat(heard: Heard) -> u16 {
 
 /// Run it with `args` against the chat server; what it said, and the bodies that the server heard, in order.
 fn bench_chat(args: &[&str]) -> (Run, Vec<Value>) {
+    bench_routed(args, Keys::default())
+}
+
+/// The same, and `keys` has the routing keys that came.
+fn bench_routed(args: &[&str], keys: Keys) -> (Run, Vec<Value>) {
     let runtime = tokio::runtime::Runtime::new().expect("threads");
     let heard = Heard::default();
-    let port = runtime.block_on(chat(heard.clone()));
+    let port = runtime.block_on(chat(heard.clone(), keys));
     let url = format!("--url=http://127.0.0.1:{port}");
     let all = [&["bench", "multi-turn", &url, "--api=chat", "--request-rate=inf", "--max-parallel=1"], args].concat();
     let run = finish(command(&all).output().expect("the program starts"));
@@ -238,6 +248,13 @@ fn generated_prefixes_are_shared_by_their_group_alone() {
     assert_eq!((systems.len(), lengths), (2, vec![48, 59]));
     mcctl(&["bench", "multi-turn", flags[0], "--gsp-group-distribution=zipf"]).fails(2);
     mcctl(&["bench", "multi-turn", flags[0], "--gsp-zipf-alpha=1"]).fails(2);
+    // A word for routers, one per group.
+    for flag in [&["--gsp-send-routing-key", "--seed=9"][..], &[]] {
+        let keys = Keys::default();
+        assert_eq!(bench_routed(&[&flags[..], flag].concat(), keys.clone()).0.code, 0);
+        let met: Vec<String> = keys.lock().expect("nobody panics with it").iter().cloned().collect();
+        assert_eq!(met, if flag.is_empty() { vec![] } else { vec!["9_0", "9_1"] });
+    }
     // Group by group: systems come one after the other.
     let ordered = bench_generate(&[&flags[..6], &["--gsp-ordered"][..]].concat()).1;
     let system = |body: &Value| body["input_ids"].as_array().expect("ids")[..40].to_vec();

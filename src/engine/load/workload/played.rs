@@ -1,6 +1,7 @@
 //! Plays conversations that were planned beforehand: fixed words of the user with the server's own replies between them, or whole
 //! requests that stand alone.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -182,6 +183,23 @@ impl Workload for Played {
         self.open[turn.conversation as usize] = Some(prompt);
     }
 
+    fn shared(&self) -> Vec<Prompt> {
+        let system = |conversation: &Conversation| match &conversation.turns.first()?.says {
+            Says::Made(passages) => passages.first().filter(|passage| passage.is_shared()).copied(),
+            _ => None,
+        };
+        let mut known = HashSet::new();
+        let mut found = Vec::new();
+        for passage in self.conversations.iter().filter_map(system) {
+            if known.insert(passage) {
+                let mut prompt = self.empty();
+                self.say(&mut prompt, &Says::Made(vec![passage]));
+                found.push(prompt);
+            }
+        }
+        found
+    }
+
     fn over(&mut self, turn: Turn) {
         if let Some(history) = self.open.get_mut(turn.conversation as usize) {
             *history = None;
@@ -193,6 +211,7 @@ impl Workload for Played {
 mod tests {
     use super::*;
     use crate::engine::load::Seed;
+    use crate::engine::load::workload::speech::SHARED;
     use crate::engine::load::workload::tokenizer::tests::small;
 
     fn played(turns: Vec<Planned>, form: Form) -> Played {
@@ -276,6 +295,18 @@ mod tests {
             played.over(turn(0));
             assert_eq!(run(&mut played), first);
         }
+    }
+
+    #[test]
+    fn system_prompts_that_groups_share_are_told_each_once() {
+        let system = Passage::Drawn { purpose: SHARED, number: 3, tokens: 5 };
+        let own = Passage::Drawn { purpose: "own", number: 1, tokens: 2 };
+        let planned = || Planned::new(Says::Made(vec![system, own]), 1);
+        let mut played = played(vec![planned()], Form::Ids);
+        played.conversations = vec![played.conversations[0].clone(); 2].into();
+        let [Prompt::Ids(shared)] = &played.shared()[..] else { panic!("one of ids") };
+        let Prompt::Ids(asked) = played.clone().ask(turn(0)).prompt else { panic!("ids") };
+        assert_eq!((shared.len(), &shared[..]), (5, &asked[..5]));
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub enum Form {
 
 /// A passage of made-up words. The same passage is the same words wherever it stands, and a shorter one is the beginning of the
 /// longer one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Passage {
     /// Drawn from the seed, by a purpose and a number.
     Drawn {
@@ -41,7 +41,15 @@ pub enum Passage {
     },
 }
 
+/// The purpose of system prompts that conversations share.
+pub(super) const SHARED: &str = "gsp-system";
+
 impl Passage {
+    /// Is it a system prompt that conversations share?
+    pub fn is_shared(self) -> bool {
+        matches!(self, Passage::Drawn { purpose: SHARED, .. })
+    }
+
     /// How many tokens.
     pub const fn tokens(self) -> u32 {
         match self {
