@@ -52,11 +52,10 @@ impl Args {
 
     /// The exit code of it all.
     pub(super) fn exit(&self, what: &What, measured: &Measured, watch: &Watch, report: &Report) -> Exit {
-        // What could not be done, and what measured nothing, did not go well.
-        let executed = &measured.executed;
-        let is_cut = executed.broke.is_some() || executed.passes.iter().all(|pass| pass.sent() == 0);
+        // What measured nothing did not go well.
+        let is_empty = measured.executed.passes.iter().all(|pass| pass.sent() == 0);
         match report.exit() {
-            Exit::Done if is_cut || self.missed(what, measured, watch) => Exit::No,
+            Exit::Done if is_empty || self.missed(what, measured, watch) => Exit::No,
             Exit::Done => report.comparison.as_ref().map_or(Exit::Done, ComparisonReport::exit),
             other => other,
         }
