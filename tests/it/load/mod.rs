@@ -117,6 +117,21 @@ async fn each_kind_of_failure_has_its_name_and_the_totals_add_up() {
     assert_eq!(tally.bad_frames, 2);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_never_stops_talking_is_given_up_in_time() {
+    let port = serve(|_| Manner::Flood).await;
+    let mut target = target(port);
+    target.limits.whole = ms(400);
+    let mut workload = synthetic(2, 1);
+    let driver = Driver::new(workload.scripts(), Pace::Closed { conversations: 2 }, Rules::default(), Seed(3));
+    let (_tell, mut stop) = mpsc::channel(1);
+    let bounds = Bounds { duration: Duration::from_secs(60), connections: 0 };
+    let mut words = Vec::new();
+    let told = |record: Record| words.push(record.exchange.outcome.word());
+    let ran = run(RealEnv::new(), target, &mut workload, driver, bounds, Arc::default(), &mut stop, told).await;
+    assert_eq!((words, ran.unfinished), (vec!["time-out".to_owned(); 2], 0));
+}
+
 #[tokio::test]
 async fn a_server_that_stands_still_is_seen_in_the_latency_of_all_who_were_to_come() {
     let port =

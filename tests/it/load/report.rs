@@ -196,7 +196,7 @@ fn a_signal_ends_the_run_with_its_report_and_whole_files() {
     let pid = nix::unistd::Pid::from_raw(child.id() as i32);
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).expect("it runs");
     let run = finish(child.wait_with_output().expect("it ends"));
-    assert!(run.code == 0 && run.stdout.contains("SIGINT ended the run early"), "{run:?}");
+    assert!(run.code == 1 && run.stdout.contains("SIGINT ended the run early"), "{run:?}");
     let written = lines(&records);
     assert_eq!(written.last().map(|last| &last["ends"]["stopped"]), Some(&json!(true)));
 }

@@ -26,6 +26,8 @@ pub enum Manner {
     Silence,
     /// A head, then nothing.
     SilenceAfterHead,
+    /// Frames without a token, without an end and without a pause.
+    Flood,
     /// No HTTP.
     Nonsense,
     /// A whole answer without a token.
@@ -197,6 +199,14 @@ async fn answer(stream: &mut TcpStream, manner: Manner) -> bool {
         Manner::SilenceAfterHead => {
             let _ = stream.write_all(HEAD.as_bytes()).await;
             std::future::pending().await
+        }
+        Manner::Flood => {
+            let frames = chunk(&b"data: {\"text\":\"a\"}\n\n".repeat(3_000));
+            let mut written = stream.write_all(HEAD.as_bytes()).await;
+            while written.is_ok() {
+                written = stream.write_all(&frames).await;
+            }
+            written
         }
         Manner::Silence => std::future::pending().await,
     };

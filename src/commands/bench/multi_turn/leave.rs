@@ -30,6 +30,7 @@ impl Leave {
     pub fn open(args: &Args, work: &str) -> Result<Leave, Failure> {
         let identity = Identity::of_this_run(args.load.seed, RealEnv::new().unix());
         let screen = Screen::new(args.output.quiet);
+        args.output.no_file_twice()?;
         for path in [&args.output.json, &args.output.html].into_iter().flatten() {
             if path.as_os_str() != "-" {
                 // It is known before the run that it can be written; what is in it stays until there is something to put there.

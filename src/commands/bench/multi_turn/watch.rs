@@ -31,8 +31,8 @@ impl Work {
         self.requests += 1;
         let tokens = exchange.answer.completion_tokens.unwrap_or(exchange.arrived);
         self.tokens += u64::from(exchange.answer.prompt_tokens.unwrap_or(0)) + u64::from(tokens);
-        let (from, to) = self.window.unwrap_or((exchange.wrote, exchange.end));
-        self.window = Some((from.min(exchange.wrote), to.max(exchange.end)));
+        let (from, to) = self.window.unwrap_or((exchange.sent(), exchange.end));
+        self.window = Some((from.min(exchange.sent()), to.max(exchange.end)));
         if let (Some(first), Some(last)) = (exchange.first_token, exchange.last_token) {
             self.ttft = (self.ttft.0 + first.saturating_sub(record.planned).as_secs_f64(), self.ttft.1 + 1);
             let gaps = u64::from(tokens.saturating_sub(1));

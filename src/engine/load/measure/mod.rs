@@ -110,14 +110,16 @@ impl Tally {
         let answer = &exchange.answer;
         self.series.add(record);
         self.bad_frames += u64::from(answer.bad_frames);
-        let (from, to) = self.window.unwrap_or((exchange.wrote, exchange.end));
-        self.window = Some((from.min(exchange.wrote), to.max(exchange.end)));
+        let (from, to) = self.window.unwrap_or((exchange.sent(), exchange.end));
+        self.window = Some((from.min(exchange.sent()), to.max(exchange.end)));
         if exchange.outcome != Outcome::Ok {
             let said = match &exchange.outcome {
                 Outcome::Connect(said) | Outcome::Broken(said) | Outcome::Refused(said) => said.clone(),
                 Outcome::Status { says, .. } => says.clone(),
-                Outcome::TooSlow(limit) => format!("nothing more came within {limit:?}"),
-                Outcome::Ok | Outcome::CutOff | Outcome::NoTokens => String::new(),
+                Outcome::TooSlow(limit) => format!("silent, or not at its end, within {limit:?}"),
+                Outcome::CutOff => "it ended without its last frame: is it a stream of this API?".to_owned(),
+                Outcome::NoTokens => "an answer that is complete and empty".to_owned(),
+                Outcome::Ok => String::new(),
             };
             let (count, _) = self.failures.entry(exchange.outcome.word()).or_insert((0, said));
             *count += 1;

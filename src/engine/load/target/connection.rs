@@ -112,6 +112,10 @@ impl<E: Env + Unpin> Connection<E> {
                     Poll::Ready(None) => {
                         (idle, last) = (false, stamps.read());
                         delays(last.since(stamps.arrived()));
+                        // A server that never stops talking keeps the alarm from being asked.
+                        if last >= over {
+                            return Poll::Ready((Outcome::TooSlow(target.limits.whole), last));
+                        }
                     }
                 }
             }

@@ -159,6 +159,11 @@ pub struct Exchange {
 }
 
 impl Exchange {
+    /// When the request was first sent: a busy server may have asked to come again, and the wait for that is load, too.
+    pub fn sent(&self) -> Duration {
+        self.wrote.saturating_sub(self.waited)
+    }
+
     /// Nothing could be sent.
     pub fn without_connection(begun: Duration, end: Duration, why: String) -> Exchange {
         Exchange {

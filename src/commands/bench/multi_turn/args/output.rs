@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::commands::error::Failure;
+
 /// The report.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Report")]
@@ -39,4 +41,31 @@ pub struct OutputArgs {
     /// Nothing on stderr while it runs, but what goes wrong
     #[arg(long, short)]
     pub quiet: bool,
+}
+
+impl OutputArgs {
+    /// No file is to hold two things.
+    ///
+    /// # Errors
+    /// One is.
+    pub fn no_file_twice(&self) -> Result<(), Failure> {
+        let named = [
+            ("--json", &self.json),
+            ("--html", &self.html),
+            ("--records", &self.records),
+            ("--csv", &self.csv),
+            ("--output-file", &self.output_file),
+            ("--log-file", &self.log_file),
+            ("--resume", &self.resume),
+        ];
+        let named: Vec<_> = named.iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?))).collect();
+        for (place, (flag, path)) in named.iter().enumerate() {
+            if let Some((other, _)) = named[..place].iter().find(|(_, earlier)| earlier == path) {
+                return Err(Failure::usage(format!("{other} and {flag} name the same file"))
+                    .found(path.display().to_string())
+                    .next("name a file of its own for each"));
+            }
+        }
+        Ok(())
+    }
 }

@@ -186,7 +186,7 @@ fn said(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Connect(said) | Outcome::Broken(said) | Outcome::Refused(said) => said.clone(),
         Outcome::Status { says, .. } => says.clone(),
-        Outcome::TooSlow(limit) => format!("nothing more came within {limit:?}"),
+        Outcome::TooSlow(limit) => format!("silent, or not at its end, within {limit:?}"),
         _ => String::new(),
     }
 }

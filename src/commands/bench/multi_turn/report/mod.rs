@@ -39,7 +39,7 @@ pub(in crate::commands::bench) struct Report {
     pub kep74: Option<Kep74Report>,
     /// Why all of it may be doubted.
     pub doubts: Vec<String>,
-    /// A step could not be done, and nothing after it was: the doubts say which.
+    /// A step could not be done, or a signal came, and nothing after it was: the doubts say which.
     #[serde(skip)]
     broke: bool,
 }
@@ -62,11 +62,11 @@ impl Report {
             sweep: None,
             kep74: None,
             doubts,
-            broke: executed.broke.is_some(),
+            broke: executed.broke.is_some() || measured.signal.is_some(),
         }
     }
 
-    /// How the run ends: 0 all went well, 1 some failed, were given up, or a step could not be done, 3 none went well.
+    /// How the run ends: 0 all went well, 1 some failed, were given up, or not all was done, 3 none went well.
     pub fn exit(&self) -> Exit {
         let sum = |of: fn(&PassReport) -> u64| self.passes.iter().map(of).sum::<u64>();
         match (sum(|pass| pass.completed), sum(|pass| pass.failed), sum(|pass| pass.unfinished)) {
