@@ -6,15 +6,17 @@
 //!
 //!   mock --port 31900 --ttft-ms 20 --itl-ms 20 [--threads 1]
 //!   GET /mock/stats    requests, tokens, lateness of first tokens and of all tokens (microseconds), this process's CPU seconds
-//!   GET /mock/stamps   a line per named request: its name, when its body had come, when each token was sent (CLOCK_MONOTONIC, ns)
+//!   GET /mock/stamps   a line per named request: its name, when its last byte had come in, when each token was sent (CLOCK_MONOTONIC, ns)
 //!   POST /mock/reset
 
+use std::future::poll_fn;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use mcctl::engine::env::{self, Env, RealEnv};
+use tokio::io::{AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::number;
@@ -135,8 +137,15 @@ fn event(out: &mut Vec<u8>, data: &[u8]) {
     out.extend_from_slice(b"\n\n\r\n");
 }
 
-async fn stream(s: &State, sock: &mut TcpStream, wire: Wire, body: &Body, began: Instant) -> std::io::Result<()> {
-    let mut stamps = body.rid.as_ref().map(|_| vec![monotonic()]);
+async fn stream(
+    s: &State,
+    sock: &mut TcpStream,
+    wire: Wire,
+    body: &Body,
+    began: Instant,
+    came: u64,
+) -> std::io::Result<()> {
+    let mut stamps = body.rid.as_ref().map(|_| vec![came]);
     let (prompt, want) = (body.prompt_tokens(), body.wanted());
     let mut out = Vec::with_capacity(4096);
     out.extend_from_slice(
@@ -226,34 +235,43 @@ async fn plain(sock: &mut TcpStream, text: &str) -> std::io::Result<()> {
     sock.write_all(text.as_bytes()).await
 }
 
-/// Head and body of one request; None when the peer closed.
-async fn read(sock: &mut TcpStream, buf: &mut Vec<u8>) -> std::io::Result<Option<(String, Vec<u8>)>> {
+type Net = <RealEnv as Env>::Net;
+
+/// Read; when the last of the bytes had come in (CLOCK_MONOTONIC, ns), and how many there are.
+async fn some(sock: &mut TcpStream, part: &mut [u8]) -> std::io::Result<(u64, usize)> {
+    let mut buf = ReadBuf::new(part);
+    let age = poll_fn(|cx| <Net as env::Net>::poll_read_aged(sock, cx, &mut buf)).await?;
+    Ok((monotonic() - age.as_nanos() as u64, buf.filled().len()))
+}
+
+/// Head and body of one request, and when its last byte had come in; None when the peer closed.
+async fn read(sock: &mut TcpStream, buf: &mut Vec<u8>) -> std::io::Result<Option<(String, Vec<u8>, u64)>> {
     let mut part = [0u8; 16384];
+    let mut came = 0;
     loop {
         if let Some(end) = buf.windows(4).position(|w| w == b"\r\n\r\n") {
             let head = String::from_utf8_lossy(&buf[..end]).into_owned();
-            let len = head
-                .lines()
-                .skip(1)
-                .filter_map(|l| l.split_once(':'))
-                .find(|(k, _)| k.eq_ignore_ascii_case("content-length"))
-                .and_then(|(_, v)| v.trim().parse::<usize>().ok())
-                .unwrap_or(0);
+            let length = |(_, v): (&str, &str)| v.trim().parse::<usize>().ok();
+            let lines = head.lines().skip(1).filter_map(|l| l.split_once(':'));
+            let len =
+                lines.clone().find(|(k, _)| k.eq_ignore_ascii_case("content-length")).and_then(length).unwrap_or(0);
             while buf.len() < end + 4 + len {
-                let n = sock.read(&mut part).await?;
+                let (at, n) = some(sock, &mut part).await?;
                 if n == 0 {
                     return Ok(None);
                 }
+                came = at;
                 buf.extend_from_slice(&part[..n]);
             }
             let body = buf[end + 4..end + 4 + len].to_vec();
             buf.drain(..end + 4 + len);
-            return Ok(Some((head, body)));
+            return Ok(Some((head, body, came)));
         }
-        let n = sock.read(&mut part).await?;
+        let (at, n) = some(sock, &mut part).await?;
         if n == 0 {
             return Ok(None);
         }
+        came = at;
         buf.extend_from_slice(&part[..n]);
     }
 }
@@ -274,8 +292,9 @@ fn cpu_seconds() -> f64 {
 
 async fn serve(s: Arc<State>, mut sock: TcpStream) -> std::io::Result<()> {
     sock.set_nodelay(true)?;
+    <Net as env::Net>::note_arrivals(&sock);
     let mut buf = Vec::new();
-    while let Some((head, raw)) = read(&mut sock, &mut buf).await? {
+    while let Some((head, raw, came)) = read(&mut sock, &mut buf).await? {
         let began = Instant::now();
         let mut line = head.split_whitespace();
         let (method, target) = (line.next().unwrap_or(""), line.next().unwrap_or(""));
@@ -301,7 +320,7 @@ async fn serve(s: Arc<State>, mut sock: TcpStream) -> std::io::Result<()> {
             s.requests.fetch_add(1, Relaxed);
             s.most_open.fetch_max(s.open.fetch_add(1, Relaxed) + 1, Relaxed);
             let done = if body.stream {
-                stream(&s, &mut sock, wire, &body, began).await
+                stream(&s, &mut sock, wire, &body, began, came).await
             } else {
                 let (p, w) = (body.prompt_tokens(), body.wanted());
                 tokio::time::sleep_until((began + s.ttft + s.itl * (w - 1) as u32).into()).await;

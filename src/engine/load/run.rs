@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::mpsc;
 
 use crate::engine::base::Mono;
@@ -112,6 +113,38 @@ impl<E: Env + Unpin> Shared<E> {
     }
 }
 
+/// At so many reads a second and more, they are done in batches.
+const BATCH_FROM: f64 = 4_000.0;
+/// One batch comes so long after the other.
+const BATCH_EVERY: Duration = Duration::from_micros(500);
+/// Whether batches are worth their while is decided so often.
+const BATCH_DECISION: Duration = Duration::from_millis(20);
+
+/// Read in batches while much comes in. A thread that waits for each frame of hundreds of streams goes to sleep and is woken for nearly
+/// each, which costs as much as reading it. Where the system notes arrivals, tokens keep their times however late they are read; what
+/// is to be sent leaves at most [`BATCH_EVERY`] later, and that is part of the lag that is told.
+async fn batches<E: Env + Unpin>(shared: Arc<Shared<E>>) {
+    let reads = || (shared.env.now(), shared.pool.noted());
+    let many = |(then, before): (Mono, u64)| {
+        let (now, after) = reads();
+        (after - before) as f64 > now.since(then).as_secs_f64() * BATCH_FROM
+    };
+    loop {
+        let before = reads();
+        shared.env.sleep(BATCH_DECISION).await;
+        let mut busy = many(before);
+        while busy {
+            let before = reads();
+            while shared.env.now().since(before.0) < BATCH_DECISION {
+                shared.env.pause_thread(BATCH_EVERY);
+                // All that became ready meanwhile goes before.
+                tokio::task::yield_now().await;
+            }
+            busy = many(before);
+        }
+    }
+}
+
 /// What a run leaves beside its records.
 #[derive(Clone, Debug, Default)]
 pub struct Ran {
@@ -188,6 +221,9 @@ pub async fn run<E: Env + Unpin>(
     let start = pool.starts();
     let (gaps, retried) = (Mutex::default(), AtomicU64::new(0));
     let shared = Arc::new(Shared { env: env.clone(), pool, start, gaps, retried, live });
+    // With threads beside this one, one that pauses would hold up what the others could do.
+    let alone = Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread;
+    let batches = alone.then(|| tokio::spawn(batches(Arc::clone(&shared))));
     let (ended, mut ends) = mpsc::unbounded_channel::<Record>();
     let mut last_end = Duration::ZERO;
     let mut stopped = false;
@@ -234,6 +270,9 @@ pub async fn run<E: Env + Unpin>(
             told(one);
             record = ends.try_recv().ok();
         }
+    }
+    if let Some(batches) = batches {
+        batches.abort();
     }
     share.look(&env, true);
     Ran {

@@ -62,7 +62,9 @@ fn bench_routed(args: &[&str], keys: Keys) -> (Run, Vec<Value>) {
     let heard = Heard::default();
     let port = runtime.block_on(chat(heard.clone(), keys));
     let url = format!("--url=http://127.0.0.1:{port}");
-    let all = [&["bench", "multi-turn", &url, "--api=chat", "--request-rate=inf", "--max-parallel=1"], args].concat();
+    let fixed =
+        ["bench", "multi-turn", &url, "--api=chat", "--request-rate=inf", "--max-parallel=1", "--no-server-calls"];
+    let all = [&fixed, args].concat();
     let run = finish(command(&all).output().expect("the program starts"));
     let heard = std::mem::take(&mut *heard.lock().expect("nobody panics with it"));
     // Questions about the server itself have no body.

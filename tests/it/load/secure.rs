@@ -83,7 +83,16 @@ fn bench(scheme: &str, protocols: &[&str], http2: bool, args: &[&str]) -> Tried 
     let file = folder.path().join("ca.pem");
     std::fs::write(&file, pem).expect("room");
     let url = format!("--url={scheme}://localhost:{port}");
-    let fixed = ["bench", "multi-turn", &url, "--num-clients=3", "--num-rounds=2", "--request-rate=inf", "--json"];
+    let fixed = [
+        "bench",
+        "multi-turn",
+        &url,
+        "--num-clients=3",
+        "--num-rounds=2",
+        "--request-rate=inf",
+        "--no-server-calls",
+        "--json",
+    ];
     let named: Vec<&str> =
         args.iter().map(|arg| if *arg == "CACERT" { file.to_str().expect("text") } else { *arg }).collect();
     let mut command = command(&[&fixed[..], &named].concat());

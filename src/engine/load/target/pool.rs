@@ -32,6 +32,8 @@ pub struct Pool<E: Env + Unpin> {
     resent: AtomicU64,
     opened: AtomicU64,
     delays: Mutex<Histogram>,
+    /// Reads of bytes whose arrival the system had noted.
+    noted: AtomicU64,
 }
 
 /// A connection to use.
@@ -59,6 +61,7 @@ impl<E: Env + Unpin> Pool<E> {
             resent: AtomicU64::new(0),
             opened: AtomicU64::new(0),
             delays: Mutex::default(),
+            noted: AtomicU64::new(0),
         };
         let wanted = if pool.target.via.http2 { exchanges.div_ceil(pool.target.via.streams.max(1)) } else { exchanges };
         // One first, to learn whether there is anybody.
@@ -89,6 +92,11 @@ impl<E: Env + Unpin> Pool<E> {
     /// Connections that were opened in all.
     pub fn opened(&self) -> u64 {
         self.opened.load(Ordering::Relaxed)
+    }
+
+    /// Reads so far of bytes whose arrival the system had noted: when these are read does not change their times.
+    pub fn noted(&self) -> u64 {
+        self.noted.load(Ordering::Relaxed)
     }
 
     /// How long bytes had lain in the system when they were read.
@@ -153,7 +161,10 @@ impl<E: Env + Unpin> Pool<E> {
     /// A request whose kept connection turns out to have been closed before the request was written is sent once more, on a new one.
     pub async fn exchange(&self, asking: Asking, begun: Duration, told: impl FnMut(Arrival)) -> Exchange {
         let mut hearing = Hearing::new(self.target.dialect, self.start, begun, told);
-        let delays = |delay: Duration| lock(&self.delays).record(delay, 1);
+        let delays = |delay: Duration| {
+            lock(&self.delays).record(delay, 1);
+            self.noted.fetch_add(u64::from(!delay.is_zero()), Ordering::Relaxed);
+        };
         let mut again = false;
         loop {
             let taken = match again {
