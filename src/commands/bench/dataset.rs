@@ -1,11 +1,11 @@
 //! `mcctl bench dataset`: a small dataset of made-up words, for those who have none.
 
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::ValueEnum;
 
+use crate::commands::bench::multi_turn::{OpenManner, open};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::engine::load::workload::dataset::{Format, Sample, SampleFormat};
 use crate::engine::load::{Distribution, Seed};
@@ -17,13 +17,13 @@ enum Name {
     Sharegpt,
     /// Conversations, JSONL
     Custom,
-    /// Chat requests, JSONL
+    /// Chat requests, JSONL; played with --api chat only
     Openai,
     /// A trace of requests that share blocks
     Mooncake,
     /// A trace of sessions (rows of aiperf's kind: messages, delays)
     Sessions,
-    /// Conversations whose turns hold what is new
+    /// Conversations whose turns hold what is new; played with --api chat only
     AgenticTrace,
     /// Long contexts, each with a question and four choices
     #[value(name = "longbench_v2", alias = "longbench")]
@@ -54,7 +54,10 @@ impl Name {
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "The same flags give the same bytes. 'mcctl bench multi-turn --dataset-name NAME --dataset-path FILE' plays it \
-    (sessions are read by mooncake).\nExit codes: 0 written, 2 command line wrong, 4 it cannot be written."
+    (sessions are read by mooncake). openai and agentic-trace are chats and need --api chat; the others are played over every route. No \
+    format needs a tokenizer: without one the lengths of answers are estimated from their words (mooncake has lengths of its own), and with \
+    --tokenizer FILE they are counted.\n\
+    Exit codes: 0 written, 2 command line wrong, or the file is there already, 4 it cannot be written."
 )]
 pub struct Args {
     /// The format
@@ -87,6 +90,9 @@ pub struct Args {
     /// Where it is written [default: stdout]
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Write over a file that exists
+    #[arg(long)]
+    overwrite: bool,
 }
 
 fn rate(text: &str) -> Result<f64, String> {
@@ -125,12 +131,16 @@ impl Args {
             rate: self.rate,
             seed: Seed(self.seed),
         };
+        let write = |to: &mut dyn Write| {
+            let mut to = BufWriter::new(to);
+            sample.write(&mut to).and_then(|()| to.flush())
+        };
         let written = match &self.out {
-            Some(path) => write(&sample, path),
-            None => {
-                let mut stdout = BufWriter::new(io::stdout().lock());
-                sample.write(&mut stdout).and_then(|()| stdout.flush())
+            Some(path) => {
+                let manner = if self.overwrite { OpenManner::Over } else { OpenManner::New };
+                write(&mut open(path, manner)?)
             }
+            None => write(&mut io::stdout().lock()),
         };
         match written {
             Ok(()) => Ok(Exit::Done),
@@ -144,10 +154,4 @@ impl Args {
             }
         }
     }
-}
-
-fn write(sample: &Sample, path: &Path) -> io::Result<()> {
-    let mut file = BufWriter::new(File::create(path)?);
-    sample.write(&mut file)?;
-    file.flush()
 }

@@ -7,10 +7,12 @@ use serde::Serialize;
 use crate::commands::bench::multi_turn::args::{Api, EndpointArgs, ServerArgs};
 use crate::commands::bench::multi_turn::live::Screen;
 use crate::commands::bench::multi_turn::measure;
+use crate::commands::bench::multi_turn::negative_numbers_are_values;
+use crate::commands::bench::multi_turn::reach::reached;
 use crate::commands::bench::sheet::Sheet;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
-use crate::commands::runtime;
+use crate::commands::runtime::{self, Signals};
 use crate::engine::env::{Env, RealEnv};
 use crate::engine::load::Seed;
 use crate::engine::load::ladder::{Ladder, Rung, Rungs, schedule};
@@ -24,9 +26,12 @@ const LENGTHS: [u32; 8] = [512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536];
 /// Which prompts, where.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
+    mut_args(negative_numbers_are_values),
     after_help = "The server must be SGLang, and nobody else may use it meanwhile: its L1 and L2 are emptied again and again, and filled \
     with made-up prompts. L3 keeps what it has. A request counts for a tier only when the server says that this tier answered it.\n\
-    Exit codes: 0 every tier answered at every length, 1 not, 2 command line wrong, 3 the server does not answer or is no SGLang."
+    Exit codes: 0 every tier answered at every length, 1 not, or a signal ended it (what was measured is told), 2 command line wrong, 3 the \
+    server does not answer or is no SGLang, 4 the file of --json could not be written, 70 a bug in mcctl. Where the reader of stdout has \
+    gone away the code is 0."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -88,9 +93,11 @@ impl Args {
         }
         let target = self.endpoint.target()?;
         let base = self.endpoint.base_of(&target);
-        let server = self.server.server(&base, self.endpoint.bearer_of(&target), true)?;
+        self.endpoint.trust_is_used(target.via.tls.is_some() || self.server.has_https())?;
+        let server = self.server.server(&self.endpoint, &target, true)?;
         let server = server
             .ok_or_else(|| Failure::usage("a ladder needs the server's other routes").next("drop --no-server-calls"))?;
+        reached([("A", &target)])?;
         let info = info(&server)?;
         let device = info.device_tokens.unwrap_or(0);
         let rungs = self.rungs(device)?;
@@ -117,7 +124,11 @@ impl Args {
         doubts.extend(measured.signal.map(|signal| format!("{signal} ended the run early")));
         doubts.extend(measured.executed.broke.as_ref().map(|broke| format!("not all was done: {broke}")));
         let lacking = ladder.lacking(&wanted);
-        let mut said: Vec<String> = lacking.iter().map(|(length, tier)| lack(*length, *tier, &ladder, &info)).collect();
+        let stopped = measured.signal.is_some() || measured.executed.broke.is_some();
+        // What a run that ended early did not come to needs no reason of its own.
+        let begun = |at: &&(u32, Rung)| ladder.rungs.iter().any(|rung| (rung.length, rung.tier) == **at);
+        let told = lacking.iter().filter(|at| !stopped || begun(at));
+        let mut said: Vec<String> = told.map(|(length, tier)| lack(*length, *tier, &ladder, &info)).collect();
         doubts.append(&mut said);
         for doubt in passes.iter().filter_map(|pass| pass.observed.as_ref()).flat_map(|observed| &observed.doubts) {
             if !doubts.contains(doubt) && !doubt.starts_with("the cache was warm") {
@@ -151,9 +162,9 @@ impl Args {
             None => output::data(render(&report))?,
         }
         let none = passes.iter().all(|pass| pass.tally.all.requests == 0);
-        let stopped = measured.signal.is_some() || measured.executed.broke.is_some();
         Ok(match (none, lacking.is_empty() && failed == 0 && !stopped) {
-            (true, _) => Exit::Unreachable,
+            _ if measured.bugs() > 0 => Exit::Bug,
+            (true, _) if measured.signal.is_none() => Exit::Unreachable,
             (_, true) => Exit::Done,
             (_, false) => Exit::No,
         })
@@ -187,14 +198,23 @@ impl Args {
 
 /// What the server says of itself.
 fn info(server: &Server) -> Result<Info, Failure> {
-    let told = runtime::block_on(0, async { Ok(server.info().await) })?;
+    let told = runtime::block_on(0, async {
+        let mut signals = Signals::take()?;
+        tokio::select! {
+            told = server.info() => Ok(told),
+            came = signals.next() => Err(Failure::no(format!("{came}: nothing was measured yet"))),
+        }
+    })?;
     let found = match told {
         Ok(Some(info)) if info.device_tokens.is_some() => return Ok(info),
         Ok(Some(_)) => "it does not say how many tokens its L1 holds (max_total_num_tokens)".to_owned(),
         Ok(None) => "it has no /server_info of SGLang's".to_owned(),
         Err(error) => error.to_string(),
     };
-    Err(Failure::unreachable(format!("{} cannot be climbed", server.base())).found(found))
+    Err(Failure::unreachable(format!("{} cannot be climbed", server.base()))
+        .tried("ask /server_info what its caches hold")
+        .found(found)
+        .next("name an SGLang server of release 0.5 or later with --url; bench multi-turn measures any other"))
 }
 
 /// Every request with the tier that was to answer it.
@@ -213,7 +233,10 @@ fn lack(length: u32, tier: Rung, ladder: &Ladder, info: &Info) -> String {
     let got = match rung {
         None => "no request went well".to_owned(),
         Some(rung) => {
-            format!("device {}, host {}, storage {}, computed {}", rung.device, rung.host, rung.storage, rung.computed)
+            format!(
+                "{} requests had {} tokens from device, {} from host, {} from storage, {} computed",
+                rung.requests, rung.device, rung.host, rung.storage, rung.computed
+            )
         }
     };
     let threshold = match tier {
@@ -235,7 +258,7 @@ fn render(report: &Report) -> String {
         report.server.storage.as_deref().unwrap_or("none"),
         report.seed
     );
-    let head = ["tokens", "tier", "verified", "first token, ms", "95 % of the mean", "tokens/s", "cached tokens"];
+    let head = ["tokens", "tier", "verified", "first token, ms", "95 % of the mean", "tokens/s", "cached each"];
     let mut rows = Sheet::new("", &head).words(1);
     for rung in &report.ladder.rungs {
         let ttft = rung.ttft;
@@ -247,9 +270,10 @@ fn render(report: &Report) -> String {
             ttft.map_or("-".to_owned(), |ttft| format!("{:.1}", ttft.mean_ms)),
             interval.unwrap_or_else(|| "-".to_owned()),
             rung.tokens_per_s.map_or("-".to_owned(), |rate| format!("{rate:.0}")),
-            (rung.device + rung.host + rung.storage).to_string(),
+            format!("{:.0}", (rung.device + rung.host + rung.storage) as f64 / f64::from(rung.requests.max(1))),
         ]);
     }
+    rows.notes.push("cached each: tokens of a prompt that came from a cache, the mean over the requests".to_owned());
     text.push_str(&rows.text());
     if !report.ladder.fits.is_empty() {
         text.push('\n');
@@ -280,4 +304,45 @@ fn render(report: &Report) -> String {
     }
     text.push('\n');
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::load::ladder::Measured;
+
+    #[test]
+    fn cached_tokens_are_those_of_one_prompt_however_many_there_were() {
+        let told = serde_json::json!({"page_size": 16, "max_total_num_tokens": 4096});
+        let rung = Measured {
+            length: 512,
+            tier: Rung::Device,
+            requests: 5,
+            verified: 5,
+            device: 5 * 496,
+            host: 0,
+            storage: 0,
+            computed: 5 * 16,
+            ttft: None,
+            tokens_per_s: None,
+        };
+        let report = Report {
+            schema: "mcctl.bench.ladder/1",
+            version: "0",
+            target: "http://h:1".to_owned(),
+            seed: 1,
+            server: Info::read(&told).expect("SGLang's"),
+            ladder: Ladder { rungs: vec![rung], ..Ladder::default() },
+            agrees: None,
+            doubts: Vec::new(),
+        };
+        let text = render(&report);
+        let row = text.lines().find(|line| line.contains(" device ")).expect("its row");
+        assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["512", "device", "5/5", "-", "-", "-", "496"]);
+        assert!(text.contains("\ncached each: "), "{text}");
+        let none = lack(512, Rung::Host, &report.ladder, &report.server);
+        assert!(none.ends_with("from host alone: no request went well"), "{none}");
+        let other = lack(512, Rung::Device, &report.ladder, &report.server);
+        assert!(other.contains("5 requests had 2480 tokens from device"), "{other}");
+    }
 }

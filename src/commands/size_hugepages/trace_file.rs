@@ -6,6 +6,12 @@ use std::io::{BufRead, BufReader, Read};
 use crate::commands::error::Failure;
 use crate::engine::plan::trace::{self, LINE_BYTES_MAX, Request};
 
+/// Is `line` the first one of the file that `mcctl bench multi-turn --records` writes?
+fn is_records(line: &str) -> bool {
+    let head: Result<serde_json::Value, _> = serde_json::from_str(line);
+    head.is_ok_and(|head| head["schema"].as_str().is_some_and(|schema| schema.starts_with("mcctl.bench.record/")))
+}
+
 /// Hand each request of the file at `path` to `take`, with its line's number.
 ///
 /// # Errors
@@ -30,6 +36,14 @@ pub fn each(path: &str, mut take: impl FnMut(u64, Request) -> Result<(), String>
         }
         if line.len() as u64 > LINE_BYTES_MAX {
             return Err(wrong("more than 16 MiB"));
+        }
+        if number == 1 && is_records(&line) {
+            return Err(Failure::usage("these are records of 'mcctl bench', and no trace")
+                .tried(format!("{path}, line 1"))
+                .found(
+                    "they have the lengths of the prompts and the tiers that answered, and do not say which prompts begin alike",
+                )
+                .next("give what that run played, if it was a trace (its --dataset-path): hash_ids on each line"));
         }
         let request = trace::request(&line).map_err(|error| {
             wrong(&error)

@@ -70,27 +70,35 @@ pub struct Series {
     pub colour: usize,
     /// Its values.
     pub mark: Mark,
+    /// Is a line of dashes, so that what lies under it is seen?
+    pub dashed: bool,
 }
 
 impl Series {
     /// A line.
     pub fn line(name: &str, colour: usize, points: Vec<(f64, f64)>) -> Series {
-        Series { name: name.to_owned(), colour, mark: Mark::Line(points) }
+        Series { name: name.to_owned(), colour, mark: Mark::Line(points), dashed: false }
     }
 
     /// An area.
     pub fn area(name: &str, colour: usize, points: Vec<(f64, f64, f64)>) -> Series {
-        Series { name: name.to_owned(), colour, mark: Mark::Area(points) }
+        Series { name: name.to_owned(), colour, mark: Mark::Area(points), dashed: false }
     }
 
     /// A faint area.
     pub fn band(name: &str, colour: usize, points: Vec<(f64, f64, f64)>) -> Series {
-        Series { name: name.to_owned(), colour, mark: Mark::Band(points) }
+        Series { name: name.to_owned(), colour, mark: Mark::Band(points), dashed: false }
     }
 
     /// Points with intervals.
     pub fn whiskers(name: &str, colour: usize, points: Vec<(f64, f64, f64, f64)>) -> Series {
-        Series { name: name.to_owned(), colour, mark: Mark::Whisker(points) }
+        Series { name: name.to_owned(), colour, mark: Mark::Whisker(points), dashed: false }
+    }
+
+    /// The same line of dashes: what it covers is seen between them.
+    #[must_use]
+    pub fn dashed(self) -> Series {
+        Series { dashed: true, ..self }
     }
 
     fn xs(&self) -> Vec<f64> {
@@ -223,14 +231,17 @@ impl Plot {
         let mut x = LEFT;
         let mut text = String::new();
         for series in named {
+            let colour = colour(series.colour);
+            let swatch = match series.mark {
+                _ if series.dashed => {
+                    format!("<path d=\"M{x:.1} 25h4m2 0h4\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"3\"/>")
+                }
+                Mark::Area(_) => rectangle(x, &colour, " fill-opacity=\"0.6\""),
+                Mark::Band(_) => rectangle(x, &colour, " fill-opacity=\"0.2\""),
+                _ => rectangle(x, &colour, ""),
+            };
             text.push_str(&format!(
-                "<rect x=\"{x:.1}\" y=\"21\" width=\"10\" height=\"8\" fill=\"{}\"{}/><text x=\"{:.1}\" y=\"29\" font-size=\"11\">{}</text>\n",
-                colour(series.colour),
-                match series.mark {
-                    Mark::Area(_) => " fill-opacity=\"0.6\"",
-                    Mark::Band(_) => " fill-opacity=\"0.2\"",
-                    _ => "",
-                },
+                "{swatch}<text x=\"{:.1}\" y=\"29\" font-size=\"11\">{}</text>\n",
                 x + 14.0,
                 marked(&series.name)
             ));
@@ -238,6 +249,11 @@ impl Plot {
         }
         text
     }
+}
+
+/// What stands before a name in the legend.
+fn rectangle(x: f64, colour: &str, more: &str) -> String {
+    format!("<rect x=\"{x:.1}\" y=\"21\" width=\"10\" height=\"8\" fill=\"{colour}\"{more}/>")
 }
 
 /// A name that fits under an axis.
@@ -278,7 +294,8 @@ impl Places {
                     let places: Vec<String> =
                         run.iter().map(|(x, y)| format!("{:.1},{:.1}", self.x(*x), self.y(*y))).collect();
                     text.push_str(&format!(
-                        "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.8\" stroke-linejoin=\"round\" points=\"{}\"/>\n",
+                        "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.8\" stroke-linejoin=\"round\"{} points=\"{}\"/>\n",
+                        if series.dashed { " stroke-dasharray=\"6 6\"" } else { "" },
                         places.join(" ")
                     ));
                 }
@@ -286,9 +303,10 @@ impl Places {
                 if points.len() <= 40 {
                     for (x, y) in points.iter().filter(|(x, y)| x.is_finite() && y.is_finite()) {
                         text.push_str(&format!(
-                            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.6\" fill=\"{colour}\"><title>{}: {} at {}</title></circle>\n",
+                            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"{}\" fill=\"{colour}\"><title>{}: {} at {}</title></circle>\n",
                             self.x(*x),
                             self.y(*y),
+                            if series.dashed { 1.5 } else { 2.6 },
                             marked(&series.name),
                             label(*y),
                             label(*x)
@@ -374,6 +392,11 @@ mod tests {
             .with(Series::area("", 1, vec![(0.0, 0.0, 1.0), (3.0, 1.0, 2.0)]));
         let svg = plot.svg();
         assert_eq!((svg.matches("<polyline").count(), svg.matches("<polygon").count()), (2, 1));
+        assert_eq!(svg.matches("dasharray").count(), 0);
+        let over = |name: &str| Series::line(name, 2, vec![(0.0, 1.0), (3.0, 2.0)]);
+        let dashed = plot.with(over("under")).with(over("over").dashed()).svg();
+        assert!(dashed.contains("stroke-dasharray") && dashed.contains("h4m2 0h4"), "{dashed}");
+        let plot = Plot::new("t", Axis::even("x"), Axis::even("y")).with(Series::line("", 0, vec![(0.0, 1.0)]));
         assert!(!plot.is_empty() && Plot::new("t", Axis::even("x"), Axis::even("y")).is_empty());
     }
 }

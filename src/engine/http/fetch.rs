@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::Method;
 
 use crate::engine::base::text::one_line;
@@ -15,6 +16,7 @@ pub struct Fetcher {
     limit: Duration,
     bytes_max: usize,
     bearer: Option<String>,
+    headers: HeaderMap,
 }
 
 /// A whole answer, whatever its status.
@@ -62,27 +64,47 @@ impl Fetcher {
     /// # Errors
     /// This host's HTTP library cannot be set up.
     pub fn new(tls: bool, limit: Duration, bytes_max: usize) -> Result<Fetcher, FetchError> {
-        let unusable = |error: &dyn std::fmt::Display| FetchError::Unusable(error.to_string());
+        if !tls {
+            let nobody = no_certificates().map_err(|error| FetchError::Unusable(error.to_string()))?;
+            return Fetcher::trusting(Some(nobody), limit, bytes_max);
+        }
+        // An error means that somebody installed one before, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        Fetcher::trusting(None, limit, bytes_max)
+    }
+
+    /// The same, with TLS as `tls` has it; as this host has it without.
+    ///
+    /// # Errors
+    /// As [`new`](Fetcher::new).
+    pub fn trusting(
+        tls: Option<rustls::ClientConfig>,
+        limit: Duration,
+        bytes_max: usize,
+    ) -> Result<Fetcher, FetchError> {
         let builder = reqwest::Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .timeout(limit)
             .tcp_nodelay(true);
-        let builder = if tls {
-            // An error means that somebody installed one before, which is as good.
-            let _ = rustls::crypto::ring::default_provider().install_default();
-            builder
-        } else {
-            builder.tls_backend_preconfigured(no_certificates().map_err(|error| unusable(&error))?)
+        let builder = match tls {
+            Some(tls) => builder.tls_backend_preconfigured(tls),
+            None => builder,
         };
-        let http = builder.build().map_err(|error| unusable(&error))?;
-        Ok(Fetcher { http, limit, bytes_max, bearer: None })
+        let http = builder.build().map_err(|error| FetchError::Unusable(error.to_string()))?;
+        Ok(Fetcher { http, limit, bytes_max, bearer: None, headers: HeaderMap::new() })
     }
 
     /// The same, with `Authorization: Bearer` in every request.
     #[must_use]
     pub fn with_bearer(self, bearer: Option<String>) -> Fetcher {
         Fetcher { bearer, ..self }
+    }
+
+    /// The same, with `headers` in every request.
+    #[must_use]
+    pub fn with_headers(self, headers: HeaderMap) -> Fetcher {
+        Fetcher { headers, ..self }
     }
 
     /// GET `url`.
@@ -102,12 +124,16 @@ impl Fetcher {
     }
 
     async fn send(&self, method: Method, url: &str, body: Option<String>) -> Result<Fetched, FetchError> {
-        let mut request = self.http.request(method, url);
+        let mut headers = self.headers.clone();
+        if body.is_some() && !headers.contains_key(CONTENT_TYPE) {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        let mut request = self.http.request(method, url).headers(headers);
         if let Some(bearer) = &self.bearer {
             request = request.bearer_auth(bearer);
         }
         if let Some(body) = body {
-            request = request.header("content-type", "application/json").body(body);
+            request = request.body(body);
         }
         let mut response = request.send().await.map_err(|error| self.failed(error))?;
         let status = response.status().as_u16();

@@ -21,6 +21,8 @@ pub enum Doubt {
     Resent(u64),
     /// So many answers of a busy server made their requests wait and come again.
     Retried(u64),
+    /// So many requests were broken off by a panic here.
+    Bugs(u64),
 }
 
 impl fmt::Display for Doubt {
@@ -42,6 +44,7 @@ impl fmt::Display for Doubt {
             Doubt::Retried(count) => {
                 write!(f, "{count} requests were sent again, as a busy server asked: its load was lower than planned")
             }
+            Doubt::Bugs(count) => write!(f, "{count} requests were broken off by a bug in mcctl, not by the server"),
         }
     }
 }
@@ -55,6 +58,7 @@ impl Ran {
             behind.filter(|delay| *delay > DELAY_MAX).map(Doubt::Behind),
             Some(self.resent).filter(|count| *count > 0).map(Doubt::Resent),
             Some(self.retried).filter(|count| *count > 0).map(Doubt::Retried),
+            Some(self.bugs).filter(|count| *count > 0).map(Doubt::Bugs),
         ];
         all.into_iter().flatten().collect()
     }

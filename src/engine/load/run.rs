@@ -1,16 +1,19 @@
 //! The run: the driver's plan against a server, and every exchange told as it ends.
 
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::mpsc;
 
 use crate::engine::base::Mono;
 use crate::engine::env::{Env, deadline};
 use crate::engine::load::answer::Arrival;
-use crate::engine::load::target::{Asking, Exchange, Outcome, Pool, Target};
+use crate::engine::load::target::{ARRIVALS_MAX, Asking, Exchange, Outcome, Pool, Target};
 use crate::engine::load::workload::Workload;
 use crate::engine::load::{Driver, Histogram, Start, Turn};
 
@@ -66,7 +69,7 @@ struct Shared<E: Env + Unpin> {
     env: E,
     pool: Pool<E>,
     start: Mono,
-    /// Gaps between tokens.
+    /// Gaps between tokens of answers that went well.
     gaps: Mutex<Histogram>,
     retried: AtomicU64,
     live: Arc<Live>,
@@ -99,24 +102,54 @@ impl<E: Env + Unpin> Shared<E> {
     }
 
     async fn once(&self, asking: Asking, begun: Duration) -> Exchange {
-        let mut last: Option<Duration> = None;
-        let told = |Arrival { at, tokens }| {
-            self.live.tokens.fetch_add(u64::from(tokens), Ordering::Relaxed);
-            if let Some(last) = last {
-                // Tokens that came together share the gap before them.
-                let gap = at.saturating_sub(last) / tokens;
-                self.gaps.lock().unwrap_or_else(PoisonError::into_inner).record(gap, tokens);
+        // Arrivals that the exchange does not keep, since they are too many.
+        let (mut frames, mut last, mut beyond) = (0, Duration::ZERO, None);
+        let told = |arrival: Arrival| {
+            self.live.tokens.fetch_add(u64::from(arrival.tokens), Ordering::Relaxed);
+            frames += 1;
+            if frames > ARRIVALS_MAX {
+                gap(beyond.get_or_insert_default(), last, arrival);
             }
-            last = Some(at);
+            last = arrival.at;
         };
-        self.pool.exchange(asking, begun, told).await
+        let exchange = self.pool.exchange(asking, begun, told).await;
+        // Only now it is known whether it went well. All other times are of answers that did.
+        if exchange.outcome == Outcome::Ok {
+            let mut gaps = self.gaps.lock().unwrap_or_else(PoisonError::into_inner);
+            exchange.arrivals.windows(2).for_each(|two| gap(&mut gaps, two[0].at, two[1]));
+            beyond.iter().for_each(|beyond| gaps.add(beyond));
+        }
+        exchange
     }
+
+    /// One exchange from its beginning to its end. One that panics is a failed request, since the run would wait for it for ever.
+    async fn whole(&self, asking: Asking) -> Exchange {
+        let begun = self.now();
+        let asked = AssertUnwindSafe(self.exchange(asking)).catch_unwind().await;
+        asked.unwrap_or_else(|panic| {
+            let mut exchange = Exchange::without_connection(begun, self.now(), String::new());
+            exchange.outcome = Outcome::Bug(words(panic.as_ref()));
+            exchange
+        })
+    }
+}
+
+/// What a panic says.
+fn words(panic: &(dyn Any + Send)) -> String {
+    let said = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
+    said.unwrap_or("a panic that says nothing").to_owned()
+}
+
+/// Count the gap between the tokens that came at `last` and the next.
+fn gap(gaps: &mut Histogram, last: Duration, next: Arrival) {
+    // Tokens that came together share the gap before them.
+    gaps.record(next.at.saturating_sub(last) / next.tokens, next.tokens);
 }
 
 /// At so many reads a second and more, they are done in batches.
 const BATCH_FROM: f64 = 4_000.0;
 /// One batch comes so long after the other.
-const BATCH_EVERY: Duration = Duration::from_micros(500);
+const BATCH_EVERY: Duration = Duration::from_millis(1);
 /// Whether batches are worth their while is decided so often.
 const BATCH_DECISION: Duration = Duration::from_millis(20);
 
@@ -148,7 +181,7 @@ async fn batches<E: Env + Unpin>(shared: Arc<Shared<E>>) {
 /// What a run leaves beside its records.
 #[derive(Clone, Debug, Default)]
 pub struct Ran {
-    /// Gaps between the tokens of an answer.
+    /// Gaps between the tokens of an answer, of answers that went well.
     pub gaps: Histogram,
     /// From the start to the end of the last exchange.
     pub took: Duration,
@@ -162,6 +195,8 @@ pub struct Ran {
     pub resent: u64,
     /// Answers of a busy server after which the request was sent again.
     pub retried: u64,
+    /// Requests that a panic here broke off: bugs of mcctl.
+    pub bugs: u64,
     /// Connections that were opened.
     pub connections: u64,
     /// How long what came in had lain unread: it does not change the times of tokens where the system notes their arrival, and tells how
@@ -226,7 +261,7 @@ pub async fn run<E: Env + Unpin>(
     let batches = alone.then(|| tokio::spawn(batches(Arc::clone(&shared))));
     let (ended, mut ends) = mpsc::unbounded_channel::<Record>();
     let mut last_end = Duration::ZERO;
-    let mut stopped = false;
+    let (mut stopped, mut bugs) = (false, 0);
     let mut share = Share::new(&env);
     while !driver.is_over() {
         share.look(&env, false);
@@ -239,7 +274,7 @@ pub async fn run<E: Env + Unpin>(
             shared.live.sent.fetch_add(1, Ordering::Relaxed);
             let (shared, ended) = (Arc::clone(&shared), ended.clone());
             tokio::spawn(async move {
-                let exchange = shared.exchange(asking).await;
+                let exchange = shared.whole(asking).await;
                 // Nobody listens any more when the run was broken off.
                 let _ = ended.send(Record { turn, planned, free, max_tokens, expected, exchange });
             });
@@ -260,6 +295,7 @@ pub async fn run<E: Env + Unpin>(
         while let Some(one) = record {
             last_end = last_end.max(one.exchange.end);
             let well = one.exchange.outcome == Outcome::Ok;
+            bugs += u64::from(matches!(one.exchange.outcome, Outcome::Bug(_)));
             if well {
                 workload.heard(one.turn, &one.exchange.answer);
             }
@@ -283,6 +319,7 @@ pub async fn run<E: Env + Unpin>(
         started: start,
         resent: shared.pool.resent(),
         retried: shared.retried.load(Ordering::Relaxed),
+        bugs,
         connections: shared.pool.opened(),
         delays: shared.pool.delays(),
         share: share.most,

@@ -6,7 +6,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::server::{Heard, Manner, serve_and_hear};
+use crate::cli::service::Service;
 use crate::cli::{Run, command, finish, mcctl};
+use crate::peer::process::{PATIENCE, wait_until};
 
 /// Run it with `args` against a server of these manners; what it said, and what the server heard.
 pub fn bench(manner: impl Fn(usize) -> Manner + Send + Sync + 'static, args: &[&str]) -> (Run, Vec<Vec<u8>>) {
@@ -88,12 +90,92 @@ fn the_published_command_lines_of_bench_multiturn_are_taken() {
 
 #[test]
 fn nobody_at_home_gives_3_and_a_wrong_line_2() {
-    let away = mcctl(&["bench", "multi-turn", "--url=http://127.0.0.1:1", "--num-clients=2", "--request-rate=inf"]);
-    assert!(away.code == 3 && away.stdout.contains("failed: 2 x no connection: Connection refused"), "{away:?}");
-    for bad in
-        ["--url=ftp://x", "--request-rate=0", "--num-clients=0", "--request-length=many", "--extra-request-body=[]"]
-    {
+    // With the defaults, which are a request a second for half an hour.
+    let folder = tempfile::tempdir().expect("a folder");
+    let records = folder.path().join("r");
+    let begun = std::time::Instant::now();
+    let away = mcctl(&["bench", "multi-turn", "--url=http://127.0.0.1:1", &format!("--records={}", records.display())]);
+    assert_eq!(
+        away.fails(3),
+        "error: nothing can be asked of http://127.0.0.1:1/generate; tried: connect to 127.0.0.1:1 (endpoint A); found: Connection \
+         refused (os error 111); next: start the server, or name the one that runs: http://HOST:PORT or https://HOST"
+    );
+    assert!(begun.elapsed() < Duration::from_secs(10) && !records.exists(), "{:?}", begun.elapsed());
+    for bad in [
+        "--url=ftp://x",
+        "--url=http://127.0.0.1:1/v1",
+        "--request-rate=0",
+        "--num-clients=0",
+        "--request-length=many",
+        "--extra-request-body=[]",
+        "--metrics-url=foo",
+        "--master-metrics=foo",
+        "--header=Transfer-Encoding: chunked",
+    ] {
         mcctl(&["bench", "multi-turn", bad]).fails(2);
     }
+    for bad in [
+        "--flush-cache --no-server-calls",
+        "--cacert /dev/null --url http://127.0.0.1:1",
+        "--tokenize-prompt --api chat",
+    ] {
+        mcctl(&[&["bench", "multi-turn"], &bad.split(' ').collect::<Vec<_>>()[..]].concat()).fails(2);
+    }
+    let negative = mcctl(&["bench", "multi-turn", "--request-rate", "-1"]);
+    assert!(negative.fails(2).contains("'-1' is no rate"), "{negative:?}");
     mcctl(&["bench", "multi-turn", "--min-rounds=9", "--max-rounds=2"]).fails(2);
+}
+
+#[test]
+fn a_flag_that_nothing_looks_at_is_warned_about_in_a_line_and_the_run_goes_on() {
+    let (run, heard) = bench(quick, &[&SMALL[..], &["--blocks=4", "--tag=x", "--quiet"]].concat());
+    assert_eq!((run.code, heard.len()), (0, 12), "{run:?}");
+    let told: Vec<&str> = run.stderr.lines().collect();
+    assert!(
+        matches!(told[..], [blocks, tag] if blocks.starts_with("warning: --blocks is not looked at: ")
+            && tag.starts_with("warning: --tag is not looked at: ")),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn a_url_that_names_its_route_is_asked_there() {
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let heard = Heard::default();
+    let port = runtime.block_on(serve_and_hear(quick, heard.clone()));
+    let url = format!("--url=http://127.0.0.1:{port}/generate");
+    let run = mcctl(&[&["bench", "multi-turn", &url], &SMALL[..]].concat());
+    assert_eq!((run.code, heard.lock().expect("nobody panics with it").len()), (0, 12), "{run:?}");
+}
+
+#[test]
+fn a_reader_of_stdout_that_goes_away_is_success() {
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let port = runtime.block_on(serve_and_hear(quick, Heard::default()));
+    let url = format!("--url=http://127.0.0.1:{port}");
+    let mut line = command(&[&["bench", "multi-turn", &url], &SMALL[..]].concat());
+    let mut child = line.stdout(std::process::Stdio::piped()).spawn().expect("it starts");
+    drop(child.stdout.take());
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    let help = mcctl(&["bench", "multi-turn", "--help"]);
+    assert!(
+        ["a file could not be written", "reader of stdout"].iter().all(|told| help.succeeds().contains(told)),
+        "{help:?}"
+    );
+}
+
+#[test]
+fn the_second_signal_says_that_it_is_the_second() {
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let heard = Heard::default();
+    let port = runtime.block_on(serve_and_hear(|_| Manner::Silence, heard.clone()));
+    let url = format!("--url=http://127.0.0.1:{port}");
+    let mut run = Service::start(command(&["bench", "multi-turn", &url, "--num-clients=2", "--request-rate=inf"]));
+    wait_until("it asks", PATIENCE, || !heard.lock().expect("nobody panics with it").is_empty());
+    run.signal(nix::sys::signal::Signal::SIGINT);
+    run.line_with("SIGINT: nothing more is sent; once more");
+    assert_eq!(run.stop(nix::sys::signal::Signal::SIGINT), 1);
+    let lines = run.all_lines();
+    let told = |part: &str| lines.iter().filter(|line| line.contains(part)).count();
+    assert_eq!((told("nothing more is sent"), told("SIGINT: what is in flight is given up")), (1, 1), "{lines:?}");
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::server::{Heard, Manner, serve_and_hear};
+use super::validate::is_as_described;
 use crate::cli::{Run, command, finish, mcctl};
 
 /// A server whose answers have `tokens` tokens, the first after `first` ms.
@@ -51,6 +52,7 @@ const SMALL: [&str; 9] = [
 fn bench(words: &[&str], args: &[&str]) -> (Run, Value) {
     let run = finish(command(&[&["bench"], words, &SMALL[..], args].concat()).output().expect("the program starts"));
     let told = serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run:?}"));
+    is_as_described(&told);
     (run, told)
 }
 
@@ -79,6 +81,29 @@ fn the_sooner_of_two_servers_is_better_the_later_one_worse_and_both_were_asked_t
 }
 
 #[test]
+fn every_block_has_its_name_each_side_its_sums_and_the_page_says_who_was_compared() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let page = folder.path().join("p.html");
+    let (one, other) = (Server::start(3, 5), Server::start(3, 5));
+    let html = format!("--html={}", page.display());
+    let run = mcctl(&[&["bench", "compare", &one.url, &other.url, &html], &SMALL[..8]].concat());
+    for block in 0..4 {
+        for side in ["A", "B"] {
+            let name = format!(" {side} run (block {block}) ");
+            assert_eq!(run.stdout.lines().filter(|line| line.starts_with(&name)).count(), 1, "{name}: {run:?}");
+        }
+    }
+    let (_, sums) = run.stdout.split_once("All blocks together").expect("there are sums");
+    for side in [" A run ", " B run "] {
+        let row = sums.lines().find(|line| line.starts_with(side)).unwrap_or_else(|| panic!("{side}: {run:?}"));
+        assert_eq!(row.split_whitespace().skip(2).take(3).collect::<Vec<_>>(), ["24", "24", "0"], "{row}");
+    }
+    let page = std::fs::read_to_string(&page).expect("it was written");
+    let title = format!("mcctl bench compare: B ({}/generate) against A ({}/generate)", other.url, one.url);
+    assert!(page.contains(&format!("<title>{title}, ")) && page.contains(&format!("<h1>{title}</h1>")), "{page}");
+}
+
+#[test]
 fn other_work_is_refused_with_its_reason() {
     let (one, other) = (Server::start(3, 5), Server::start(4, 5));
     let (run, told) = bench(&["compare", &one.url, &other.url], &[]);
@@ -91,6 +116,15 @@ fn other_work_is_refused_with_its_reason() {
     });
     let (run, told) = bench(&["compare", &one.url, &broken.url], &[]);
     assert_eq!((run.code, &told["comparison"]["verdict"]), (1, &json!("refused")), "{run:?}");
+}
+
+#[test]
+fn an_endpoint_at_which_nothing_goes_well_gives_3() {
+    let (one, broken) = (Server::start(3, 5), Server::of(|_| Manner::Status(503, "")));
+    let dead = mcctl(&["bench", "compare", &one.url, "http://127.0.0.1:1", "--num-clients=2"]);
+    assert!(dead.fails(3).contains("endpoint B") && dead.stderr.contains("Connection refused"), "{dead:?}");
+    let (run, told) = bench(&["compare", &broken.url, &one.url], &[]);
+    assert_eq!((run.code, &told["comparison"]["verdict"]), (3, &json!("refused")), "{run:?}");
 }
 
 #[test]
@@ -120,7 +154,8 @@ fn a_run_that_was_written_down_is_compared_with_another_and_with_a_server() {
         let (run, told) = bench(&["compare", &before, after], &["--margin=60"]);
         let comparison = &told["comparison"];
         assert_eq!((run.code, &comparison["verdict"]), (0, &json!("better")), "{run:?}");
-        assert!(comparison["doubts"][0].as_str().expect("words").contains("one after the other"), "{run:?}");
+        let doubt = comparison["doubts"][0].as_str().expect("words");
+        assert!(doubt.contains("one after the other") && doubt.contains("not in its interval"), "{run:?}");
     }
     let (run, told) = bench(&["compare", &after, &before], &["--margin=60"]);
     assert_eq!((run.code, &told["comparison"]["verdict"]), (1, &json!("worse")), "{run:?}");
@@ -199,7 +234,9 @@ fn what_a_sweep_leaves_for_other_programs_has_the_load_of_each_pass() {
 #[test]
 fn a_step_that_cannot_be_done_is_no_success_and_presets_take_no_phases() {
     let server = Server::start(3, 1);
-    let (run, told) = bench(&["multi-turn", "--phases=clear,first"], &["--url", &server.url]);
+    let run =
+        mcctl(&["bench", "multi-turn", "--url", &server.url, "--num-clients=2", "--phases=clear,first", "--json"]);
+    let told: Value = serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run:?}"));
     assert_eq!((run.code, told["passes"].as_array().map(Vec::len)), (1, Some(0)), "{run:?}");
     assert!(
         told["doubts"][0].as_str().expect("words").starts_with("not all was done: cannot clear the store"),
@@ -231,6 +268,7 @@ fn the_table_of_kep_74_has_its_rows_and_columns_and_the_true_one_is_beside_it() 
     }
     let run = mcctl(&[&line[..], &["--json"]].concat());
     let told: Value = serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run:?}"));
+    is_as_described(&told);
     let table = told["kep74"]["table"].as_array().expect("a list");
     assert_eq!((&table[0]["without"]["requests"], &table[1]["with"]["requests"]), (&json!(6), &json!(6)));
     assert!(table[0]["percent"][1].as_f64().expect("a number") < 0.0, "{told}");

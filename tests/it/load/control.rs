@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::server::{Manner, serve};
-use super::validate::validate;
+use super::validate::is_as_described;
 use crate::cli::service::Service;
 use crate::cli::{Run, command, mcctl};
 use crate::peer::cluster::{Cluster, Make, Metadata};
@@ -59,10 +59,7 @@ fn phases_set_the_caches_and_every_hit_is_where_it_should_be_by_the_servers_own_
     let run = mcctl(&[&["bench", "multi-turn"], &SMALL[..], &more].concat());
     assert_eq!(run.code, 0, "{run:?}");
     let told = document(&run);
-    let schema: Value =
-        serde_json::from_str(include_str!("../../../fixtures/load/schema/mcctl.bench.multi-turn.1.json"))
-            .expect("JSON");
-    assert_eq!(validate(&schema, &told), Vec::<String>::new());
+    is_as_described(&told);
     let passes = told["passes"].as_array().expect("a list");
     assert_eq!(passes.iter().map(|pass| &pass["name"]).collect::<Vec<_>>(), ["first", "repeat"]);
     for pass in passes {
@@ -107,6 +104,23 @@ fn a_ladder_has_four_tiers_each_by_the_servers_word() {
         [512, 1024].into_iter().flat_map(|length| tiers.map(|tier| (length, tier, 2))).collect();
     assert_eq!(seen, expected);
     assert!(run.stderr.contains("fill the device with others"), "{run:?}");
+}
+
+#[test]
+fn a_ladder_that_a_signal_ends_tells_what_it_has_and_gives_1() {
+    let stack = stack();
+    let line = ["bench", "ladder", &stack.url, "--lengths=512,1024", "--repeats=40", "--json"];
+    let mut run = Service::start(command(&line));
+    run.line_with("fill the device with others");
+    assert_eq!(run.stop(nix::sys::signal::Signal::SIGINT), 1);
+    let document = run.all_lines().iter().find(|line| line.starts_with('{')).expect("a document").clone();
+    let told: Value = serde_json::from_str(&document).expect("JSON");
+    assert!(told["rungs"].as_array().is_some_and(|rungs| !rungs.is_empty()), "{told}");
+    assert!(told["doubts"].to_string().contains("SIGINT ended the run early"), "{told}");
+    // Before anything was measured there is nothing to tell but that.
+    let mut run = Service::start(command(&line));
+    run.line_with("warm up with");
+    assert_eq!(run.stop(nix::sys::signal::Signal::SIGINT), 1, "{:?}", run.all_lines());
 }
 
 #[test]

@@ -383,6 +383,32 @@ fn what_is_no_dataset_is_refused_in_words() {
 }
 
 #[test]
+fn an_offset_beyond_the_end_says_how_many_there_are_and_a_file_of_nothing_but_bad_rows_the_first_reason() {
+    let refused = |flags: &[&str]| {
+        let run = mcctl(&[&["bench", "multi-turn", "--api=chat", "--url=http://127.0.0.1:1"], flags].concat());
+        run.fails(2).to_owned()
+    };
+    for order in ["--shuffle", "--disable-shuffle"] {
+        for (name, file, there, rows) in [("sharegpt", "sharegpt.json", 2, 3), ("mooncake", "mooncake.jsonl", 3, 3)] {
+            let name = format!("--dataset-name={name}");
+            let said = refused(&[&name, &fixture(file), order, &format!("--dataset-offset={there}")]);
+            let found = format!("{there} conversations are to be passed over, and there are {there} (in {rows} rows)");
+            assert!(said.contains(&found), "{said}");
+            assert!(said.ends_with(&format!("next: give --dataset-offset below {there}")), "{said}");
+        }
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("bad");
+    std::fs::write(&path, "x\n7\n").expect("room");
+    let path = format!("--dataset-path={}", path.display());
+    for name in ["sharegpt", "custom", "openai", "mooncake", "ultrachat", "loogle", "longbench_v2"] {
+        let said = refused(&[&format!("--dataset-name={name}"), &path, "--skip-bad"]);
+        assert!(said.contains("rows is well-formed; the first, line 1: "), "{name}: {said}");
+        assert!(!said.contains("--skip-bad"), "it was given: {said}");
+    }
+}
+
+#[test]
 fn a_dataset_that_we_made_is_the_same_for_its_seed_and_is_played() {
     let dir = tempfile::tempdir().expect("a folder");
     for (made, read) in [
@@ -412,5 +438,14 @@ fn a_dataset_that_we_made_is_the_same_for_its_seed_and_is_played() {
         assert_eq!((run.code, heard.len()), (0, turns), "{made}: {run:?}");
     }
     let missing = dir.path().join("no/folder");
-    mcctl(&["bench", "dataset", &format!("--out={}", missing.display())]).fails(4);
+    mcctl(&["bench", "dataset", &format!("--out={}", missing.display())]).fails(2);
+    mcctl(&["bench", "dataset", "--out=/dev/full"]).fails(4);
+    // What is there stays, unless it is said.
+    let path = dir.path().join("mine");
+    std::fs::write(&path, "of somebody").expect("room");
+    let out = format!("--out={}", path.display());
+    assert!(mcctl(&["bench", "dataset", &out]).fails(2).contains("--overwrite"));
+    assert_eq!(std::fs::read_to_string(&path).expect("there"), "of somebody");
+    mcctl(&["bench", "dataset", &out, "--overwrite", "--conversations=1"]).succeeds();
+    assert!(std::fs::read_to_string(&path).expect("there").starts_with('['));
 }

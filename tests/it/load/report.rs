@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::command::{bench, document};
 use super::server::{Heard, Manner, serve_and_hear};
-use super::validate::validate;
+use super::validate::{is_as_described, undescribed, validate};
 use crate::cli::{Run, command, finish};
 use crate::peer::process::{PATIENCE, wait_until};
 
@@ -69,6 +69,7 @@ fn every_request_is_a_line_of_records_and_of_csv_and_the_results_of_others_have_
     );
     assert_eq!(result["ttfts"].as_array().map(Vec::len), Some(12));
     assert_eq!(result["itls"][0].as_array().map(Vec::len), Some(2), "three tokens have two gaps");
+    assert!(result.get("request_goodput").is_none(), "no limits were given: {result}");
     assert!(result["mean_ttft_ms"].as_f64().is_some_and(|mean| mean >= 2.0), "{result}");
     let rounds = &lines(&at("l.jsonl"))[0];
     assert_eq!(rounds["round"]["round_2"]["request_count"], 4, "{rounds}");
@@ -82,14 +83,31 @@ fn every_request_is_a_line_of_records_and_of_csv_and_the_results_of_others_have_
 }
 
 #[test]
+fn with_limits_the_line_has_the_keys_of_goodput_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("o.jsonl");
+    // Each third request fails, and what failed met nothing.
+    let manner = |n: usize| if n.is_multiple_of(3) { Manner::Status(503, "") } else { quick(n) };
+    let told = run(manner, &[flag("output-file", &file), "--goodput".to_owned(), "ttft:60000,tpot:0.001".to_owned()]);
+    assert_eq!(told.code, 1, "{told:?}");
+    let line = &lines(&file)[0];
+    assert_eq!(line["goodput_slos_ms"], json!({"ttft": 60000.0, "tpot": 0.001}));
+    let share = line["slo_attainment_by_metric"]["ttft"].as_f64().expect("a number");
+    assert!(share > 0.0 && share < 1.0, "{line}");
+    assert_eq!((&line["slo_attainment_by_metric"]["tpot"], &line["slo_attainment"]), (&json!(0.0), &json!(0.0)));
+    assert_eq!(line["request_goodput"], 0.0);
+}
+
+#[test]
 fn the_document_is_as_its_schema_says() {
     let schema: Value =
         serde_json::from_str(include_str!("../../../fixtures/load/schema/mcctl.bench.multi-turn.1.json"))
             .expect("JSON");
     for manner in [quick, |n| if n % 3 == 0 { Manner::Status(503, "") } else { quick(n) }] {
-        let told = document(&run(manner, &["--json".to_owned()]));
-        let wrong = validate(&schema, &told);
-        assert!(wrong.is_empty(), "{wrong:#?}");
+        let mut told = document(&run(manner, &["--json".to_owned()]));
+        is_as_described(&told);
+        told["passes"][0]["goals"]["steady_state"]["surprise"] = json!(1);
+        assert_eq!(undescribed(&schema, &told), ["$.passes[0].goals.steady_state.surprise"]);
     }
     assert!(!validate(&schema, &json!({"schema": "mcctl.bench.multi-turn/1"})).is_empty());
 }
@@ -177,6 +195,32 @@ fn an_interrupted_run_goes_on_with_what_has_not_ended_and_reports_both() {
     assert!(run.code == 0 && asked == 0 && run.stdout.contains("12 sent, 12 ok"), "{run:?}");
     let (run, _) = go(&[&flag("resume", Path::new("/nonexistent"))]);
     assert_eq!(run.code, 2, "{run:?}");
+}
+
+#[test]
+fn a_dataset_that_changed_in_between_is_not_gone_on_with() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let row = |question: &str| {
+        format!("{{\"conversations\": [{{\"content\": \"{question}\"}}, {{\"content\": \"It is so.\"}}]}}\n")
+    };
+    std::fs::write(at("data"), row("Is it?") + &row("Are you?")).expect("room");
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let port = runtime.block_on(serve_and_hear(quick, Heard::default()));
+    let url = format!("--url=http://127.0.0.1:{port}");
+    let path = flag("dataset-path", &at("data"));
+    let go = |more: &str| {
+        let line = ["bench", "multi-turn", &url, "--dataset-name=custom", &path, "--request-rate=inf", more];
+        finish(command(&line).output().expect("it starts"))
+    };
+    assert_eq!(go(&flag("records", &at("r"))).code, 0);
+    let resume = flag("resume", &at("r"));
+    assert_eq!(go(&resume).code, 0, "it is the same");
+    // Of the same length, so that no flag and no count tells it.
+    std::fs::write(at("data"), row("Is it?") + &row("Are we?!")).expect("room");
+    let refused = go(&resume);
+    assert!(refused.code == 2 && refused.stderr.contains("another measurement"), "{refused:?}");
+    assert!(refused.stderr.contains("the same data"), "{refused:?}");
 }
 
 #[test]

@@ -19,8 +19,8 @@ const ANSWER: &str = concat!(
     "data: [DONE]\n\n"
 );
 
-/// What the server saw: the version of each request, and its headers.
-type Seen = Arc<Mutex<Vec<(hyper::Version, hyper::HeaderMap)>>>;
+/// What the server saw: the version of each request, its headers and its path.
+type Seen = Arc<Mutex<Vec<(hyper::Version, hyper::HeaderMap, String)>>>;
 
 /// A server on a free port, with TLS that offers `protocols` if there are any; its port, and its certificate (PEM).
 async fn serve(protocols: &[&str], http2: bool, seen: Seen) -> (u16, String) {
@@ -40,7 +40,8 @@ async fn serve(protocols: &[&str], http2: bool, seen: Seen) -> (u16, String) {
         while let Ok((stream, _)) = listener.accept().await {
             let (acceptor, seen) = (acceptor.clone(), Arc::clone(&seen));
             let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-                seen.lock().expect("nobody panics with it").push((request.version(), request.headers().clone()));
+                let path = request.uri().path().to_owned();
+                seen.lock().expect("nobody panics with it").push((request.version(), request.headers().clone(), path));
                 async { Ok::<_, std::convert::Infallible>(hyper::Response::new(Body::Whole(ANSWER.into()))) }
             });
             tokio::spawn(async move {
@@ -72,29 +73,28 @@ async fn serve(protocols: &[&str], http2: bool, seen: Seen) -> (u16, String) {
 
 struct Tried {
     run: Run,
-    seen: Vec<(hyper::Version, hyper::HeaderMap)>,
+    seen: Vec<(hyper::Version, hyper::HeaderMap, String)>,
 }
 
 /// Six requests; `args` may say CACERT for the file of the server's certificate.
 fn bench(scheme: &str, protocols: &[&str], http2: bool, args: &[&str]) -> Tried {
+    bench_and_ask(scheme, protocols, http2, &[&["--no-server-calls"], args].concat())
+}
+
+/// The same with the server's other routes; `args` may say PORT.
+fn bench_and_ask(scheme: &str, protocols: &[&str], http2: bool, args: &[&str]) -> Tried {
     let (runtime, seen) = (tokio::runtime::Runtime::new().expect("threads"), Seen::default());
     let (port, pem) = runtime.block_on(serve(protocols, http2, Arc::clone(&seen)));
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("ca.pem");
     std::fs::write(&file, pem).expect("room");
     let url = format!("--url={scheme}://localhost:{port}");
-    let fixed = [
-        "bench",
-        "multi-turn",
-        &url,
-        "--num-clients=3",
-        "--num-rounds=2",
-        "--request-rate=inf",
-        "--no-server-calls",
-        "--json",
-    ];
-    let named: Vec<&str> =
-        args.iter().map(|arg| if *arg == "CACERT" { file.to_str().expect("text") } else { *arg }).collect();
+    let fixed = ["bench", "multi-turn", &url, "--num-clients=3", "--num-rounds=2", "--request-rate=inf", "--json"];
+    let named: Vec<String> = args
+        .iter()
+        .map(|arg| arg.replace("CACERT", file.to_str().expect("text")).replace("PORT", &port.to_string()))
+        .collect();
+    let named: Vec<&str> = named.iter().map(String::as_str).collect();
     let mut command = command(&[&fixed[..], &named].concat());
     command.env("OPENAI_API_KEY", "sk-very-secret").env_remove("API_KEY");
     let run = finish(command.output().expect("the program starts"));
@@ -112,11 +112,30 @@ fn a_certificate_is_believed_when_it_is_named_or_nothing_is_asked_and_not_otherw
     for args in [&["--cacert", "CACERT"][..], &["--insecure"]] {
         let tried = bench("https", &["http/1.1"], false, args);
         assert_eq!((tried.run.code, tried.seen.len()), (0, 6), "{:?}", tried.run);
-        assert!(tried.seen.iter().all(|(version, _)| *version == hyper::Version::HTTP_11));
+        assert!(tried.seen.iter().all(|(version, ..)| *version == hyper::Version::HTTP_11));
     }
     let tried = bench("https", &["http/1.1"], false, &[]);
-    assert_eq!((tried.run.code, tried.seen.len()), (3, 0), "{:?}", tried.run);
-    assert!(pass(&tried.run)["failures"]["no connection"]["first"].as_str().is_some_and(|why| why.contains("TLS")));
+    assert_eq!(tried.seen.len(), 0, "{:?}", tried.run);
+    let told = tried.run.fails(3);
+    assert!(told.contains("found: TLS: ") && told.contains("--cacert"), "{told}");
+}
+
+#[test]
+fn questions_about_the_server_trust_and_carry_what_requests_do_but_its_store_learns_nothing() {
+    let master = "--master-metrics=https://localhost:PORT/of-the-master";
+    for trust in [&["--cacert", "CACERT"][..], &["--insecure"]] {
+        let args = [trust, &["--header=X-One: 1", "--flush-cache", master]].concat();
+        let tried = bench_and_ask("https", &["http/1.1"], false, &args);
+        assert_eq!(tried.run.code, 0, "{:?}", tried.run);
+        for path in ["/generate", "/flush_cache", "/server_info", "/metrics", "/of-the-master"] {
+            let mut asked = tried.seen.iter().filter(|(.., seen)| seen == path).peekable();
+            assert!(asked.peek().is_some(), "{path} was not asked: {:?}", tried.run);
+            for (_, headers, _) in asked {
+                let carried = ["x-one", "authorization"].map(|name| headers.contains_key(name));
+                assert_eq!(carried, [path != "/of-the-master"; 2], "{path}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -130,7 +149,7 @@ fn http2_is_spoken_at_once_without_tls_and_by_agreement_with_it() {
     ] {
         let tried = bench(scheme, protocols, http2, args);
         assert_eq!((tried.run.code, tried.seen.len()), (0, 6), "{scheme} {protocols:?} {args:?}: {:?}", tried.run);
-        assert!(tried.seen.iter().all(|(seen, _)| *seen == version), "{scheme} {protocols:?} {args:?}");
+        assert!(tried.seen.iter().all(|(seen, ..)| *seen == version), "{scheme} {protocols:?} {args:?}");
         let pass = pass(&tried.run);
         assert_eq!((&pass["completed"], &pass["tokens"]["completion"]), (&6.into(), &12.into()));
     }
@@ -139,8 +158,7 @@ fn http2_is_spoken_at_once_without_tls_and_by_agreement_with_it() {
 #[test]
 fn keys_and_headers_are_sent_and_never_told() {
     let said = |tried: &Tried, name: &str| {
-        // Questions about the server itself have no body.
-        let asked = tried.seen.iter().find(|(_, headers)| headers.contains_key("content-type")).expect("it was asked");
+        let asked = tried.seen.iter().find(|(.., path)| path == "/generate").expect("it was asked");
         let value = asked.1.get(name).expect("it was sent");
         value.to_str().expect("text").to_owned()
     };

@@ -22,6 +22,10 @@ pub enum Manner {
     Status(u16, &'static str),
     /// An error in the stream.
     ErrorInStream,
+    /// The same with raw control bytes and half a character in its words.
+    RawErrorInStream,
+    /// A page for people.
+    Page,
     /// Nothing at all.
     Silence,
     /// A head, then nothing.
@@ -162,6 +166,14 @@ async fn answer(stream: &mut TcpStream, manner: Manner) -> bool {
         Manner::ErrorInStream => {
             let error = chunk(b"data: {\"error\":{\"message\":\"the prompt is too long\"}}\n\n");
             stream.write_all(&[HEAD.as_bytes(), &error, &done()].concat()).await
+        }
+        Manner::RawErrorInStream => {
+            let error = chunk(b"data: {\"error\":{\"message\":\"caf\xe9 is\ttoo \x1b[1mlong\"}}\n\n");
+            stream.write_all(&[HEAD.as_bytes(), &error, &done()].concat()).await
+        }
+        Manner::Page => {
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/html; charset=utf-8\r\ncontent-length: 30\r\n\r\n";
+            stream.write_all(&[head.as_bytes(), b"<html>\n<body>sign in\n</html>\n "].concat()).await
         }
         Manner::Status(status, more) => {
             let text = format!("HTTP/1.1 {status} No\r\ncontent-length: 8\r\n{more}\r\ntry\nnext");

@@ -10,6 +10,50 @@ pub fn validate(schema: &Value, value: &Value) -> Vec<String> {
     wrong
 }
 
+/// Members of `value` that its schema does not speak of, where it names members at all. They are allowed, so that others may be
+/// added; ours are all to be described.
+pub fn undescribed(schema: &Value, value: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    look(schema, schema, value, "$", &mut found);
+    found
+}
+
+fn look(root: &Value, schema: &Value, value: &Value, at: &str, found: &mut Vec<String>) {
+    if let Some(name) = schema["$ref"].as_str().and_then(|path| path.strip_prefix("#/$defs/")) {
+        return look(root, &root["$defs"][name], value, at, found);
+    }
+    for form in schema["anyOf"].as_array().into_iter().flatten() {
+        let mut wrong = Vec::new();
+        check(root, form, value, at, &mut wrong);
+        if wrong.is_empty() {
+            return look(root, form, value, at, found);
+        }
+    }
+    for (key, member) in value.as_object().into_iter().flatten() {
+        let (named, others) = (&schema["properties"], &schema["additionalProperties"]);
+        let at = format!("{at}.{key}");
+        match (named.get(key), others.is_object()) {
+            (Some(inner), _) => look(root, inner, member, &at, found),
+            (None, true) => look(root, others, member, &at, found),
+            (None, false) if named.is_object() => found.push(at),
+            (None, false) => {}
+        }
+    }
+    for (place, item) in value.as_array().into_iter().flatten().enumerate() {
+        look(root, &schema["items"], item, &format!("{at}[{place}]"), found);
+    }
+}
+
+/// `told` is a document of `bench multi-turn` as the committed schema has it, with no member that is not described.
+#[track_caller]
+pub fn is_as_described(told: &Value) {
+    let schema: Value =
+        serde_json::from_str(include_str!("../../../fixtures/load/schema/mcctl.bench.multi-turn.1.json"))
+            .expect("JSON");
+    assert_eq!(validate(&schema, told), Vec::<String>::new());
+    assert_eq!(undescribed(&schema, told), Vec::<String>::new());
+}
+
 fn check(root: &Value, schema: &Value, value: &Value, at: &str, wrong: &mut Vec<String>) {
     let Some(words) = schema.as_object() else { return };
     for (word, says) in words {

@@ -170,6 +170,10 @@ fn a_trace_that_is_none_is_one_line_and_exit_2() {
     let file = write(folder.path(), "{\"hash_ids\": [1]}\n{\"hash_ids\": 2}\n");
     let wrong = mcctl(&["size-hugepages", "--trace", &file]);
     assert!(wrong.fails(2).contains("trace.jsonl, line 2"), "{wrong:?}");
+    std::fs::write(&file, "{\"schema\":\"mcctl.bench.record/1\",\"work\":\"\"}\n{\"begins\":{}}\n").unwrap();
+    let records = mcctl(&["size-hugepages", "--trace", &file]);
+    let said = records.fails(2);
+    assert!(said.contains("records of 'mcctl bench'") && said.contains("--dataset-path"), "{said}");
     let absent = mcctl(&["size-hugepages", "--trace", "/nowhere/trace.jsonl"]);
     assert!(absent.fails(2).contains("cannot be read"), "{absent:?}");
     let empty = write(folder.path(), "\n\n");

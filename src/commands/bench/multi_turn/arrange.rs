@@ -9,6 +9,7 @@ use crate::commands::bench::multi_turn::args::{LoadArgs, Phase, Sweep};
 use crate::commands::bench::multi_turn::compared::{A_A, Sides};
 use crate::commands::bench::multi_turn::kep74;
 use crate::commands::bench::multi_turn::preset::Preset;
+use crate::commands::bench::multi_turn::reach::all_reached;
 use crate::commands::error::Failure;
 use crate::commands::output;
 use crate::commands::runtime;
@@ -88,8 +89,7 @@ impl Args {
             workload.notes().iter().for_each(output::say);
         }
         let recorded = workload.is_recorded();
-        let server =
-            self.server.server(&self.endpoint.base_of(&target), self.endpoint.bearer_of(&target), url.is_none())?;
+        let server = self.server.server(&self.endpoint, &target, url.is_none())?;
         let mut side = Side::new(name, target, Box::new(workload));
         (side.server, side.vocabulary) = (server, self.workload.vocab_size);
         Ok((side, recorded))
@@ -117,8 +117,9 @@ impl Args {
         if recorded {
             plan.pace = Pace::Recorded;
         }
-        let schedule = self.phases.schedule(0, plan)?;
-        let session = Session { sides: vec![side], schedule, seed: self.seed(), keep_figures: false };
+        let (schedule, sides) = (self.phases.schedule(0, plan)?, vec![side]);
+        all_reached(&sides)?;
+        let session = Session { sides, schedule, seed: self.seed(), keep_figures: false };
         Ok(Arranged { session, what: What::Run, doubts: Vec::new() })
     }
 
@@ -197,12 +198,13 @@ impl Args {
         if recorded {
             doubts.push(RATE_INSTEAD.to_owned());
         }
+        // A mistake in the phases is told before anybody is asked anything.
+        self.steps(self.plan("run", 0, 0..1, &self.load), false)?;
+        all_reached(&sides)?;
         let flush = self.flushes(&sides, &mut doubts)?;
         self.remembers(&sides, &mut doubts)?;
         let conversations = sides[0].workload.scripts().len() as u32;
-        let blocks = blocks(conversations, self.compare.blocks);
-        // A mistake in the phases is told before anything is run.
-        self.steps(self.plan("run", 0, 0..1, &self.load), flush)?;
+        let blocks = blocks(conversations, self.compare.blocks());
         let turns = |sides: [usize; 2], before: &str| {
             in_turn(sides, &blocks, |block, part| {
                 // Each block has arrivals of its own, the same at both endpoints.
@@ -249,6 +251,7 @@ impl Args {
         }
         // Made-up words are others for each load; those of a dataset are the same.
         let mut unable = Vec::new();
+        all_reached(&sides[..1])?;
         let flush = self.flushes(&sides[..1], &mut unable)?;
         if self.workload.dataset.dataset_name.is_some() {
             doubts.append(&mut unable);
@@ -289,6 +292,7 @@ impl Args {
             sides.push(self.side(name, *url, Seed(seed.0.wrapping_add(1)))?.0);
         }
         let mut doubts = Vec::new();
+        all_reached(&sides)?;
         let flush = self.flushes(&sides, &mut doubts)? || self.phases.flush_cache;
         if self.workload.dataset.dataset_name.is_some() {
             doubts.push(

@@ -105,6 +105,7 @@ impl Args {
                     .next("give the flags of that run"));
             }
             self.endpoint.url = Some(after.to_owned());
+            self.look_over(true)?;
             let Arranged { mut session, what: What::Run, doubts: more } = self.arranged()? else {
                 return Err(Failure::usage("a run from a file is compared with one run")
                     .next("leave out --a-a, sweeps and presets of several"));
@@ -129,6 +130,7 @@ impl Args {
         };
         let mut report = Report::of(&self, leave.identity.clone(), &measured);
         report.doubts.extend(doubts);
+        let bugs = measured.bugs();
         passes.extend(measured.executed.passes.into_iter().map(|mut pass| {
             (pass.id.side, pass.id.side_name) = (1, "B".to_owned());
             pass
@@ -141,6 +143,7 @@ impl Args {
             Exit::Done => comparison.exit(),
             other => other,
         };
+        let exit = if bugs > 0 { Exit::Bug } else { exit };
         report.comparison = Some(comparison);
         leave.finish(&self, &report, exit)
     }

@@ -138,7 +138,7 @@ impl ComparisonReport {
         sides: Sides,
         [a, b]: [Named; 2],
     ) -> ComparisonReport {
-        let terms = Terms { margin: args.margin / 100.0, lag_limit: args.lag_limit, seed, draws: DRAWS };
+        let terms = Terms { margin: args.margin() / 100.0, lag_limit: args.lag_limit(), seed, draws: DRAWS };
         let is_floor = |pass: &&Pass| pass.id.name.starts_with(A_A);
         let (floor, others): (Vec<&Pass>, Vec<&Pass>) = passes.iter().partition(is_floor);
         let floor = sides.floor.map(|sides| compare(&floor, sides, &terms));
@@ -186,7 +186,8 @@ impl ComparisonReport {
         for one in &compared {
             if one.blocks < 2 && one.refusals.is_empty() {
                 doubts.push(format!(
-                    "{}: {} and {name} were measured one after the other, not in turn: what else changed meanwhile is in the difference",
+                    "{}: {} and {name} were measured one after the other, not in turn: what else changed meanwhile is in the difference, and \
+                     not in its interval, which is over conversations alone",
                     one.pass, a.name
                 ));
             }
@@ -205,7 +206,7 @@ impl ComparisonReport {
             a,
             b,
             level: level.unwrap_or(0.0),
-            margin_percent: args.margin,
+            margin_percent: args.margin(),
             noise_floor: floor.map(|floor| floor.iter().map(told).collect()),
             compared: compared.iter().map(told).collect(),
             verdict,

@@ -38,6 +38,27 @@ pub(in crate::commands::bench) struct SteadyReport {
     pub mean_ttft_ms: Option<f64>,
 }
 
+/// A shorter steady state has no rates of its own, whatever came in it.
+const STEADY_SECONDS: f64 = 2.0;
+/// Nor has one in which fewer requests ended.
+const STEADY_REQUESTS: f64 = 20.0;
+
+impl SteadyReport {
+    /// Why its rates may be doubted, of requests that took `e2e_s` on the mean.
+    fn doubt(&self, e2e_s: Option<f64>) -> Option<String> {
+        let seconds = self.to_s - self.from_s;
+        let ended = (self.requests_per_s * seconds).round();
+        let few = seconds < STEADY_SECONDS || ended < STEADY_REQUESTS;
+        let short = e2e_s.is_some_and(|e2e_s| seconds < e2e_s);
+        (few || short).then(|| {
+            format!(
+                "the steady state lasts {seconds:.1} s, in which {ended:.0} requests ended: too little for rates (more conversations make \
+                 it longer)"
+            )
+        })
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::commands::bench) struct Goals {
@@ -71,6 +92,12 @@ impl Goals {
             mean_ttft_ms: window.ttft.map(|seconds| seconds * 1e3),
         });
         Goals { goodput: told, steady_state: steady }
+    }
+
+    /// Why the steady state of `pass` may be doubted.
+    pub(super) fn doubt(&self, pass: &Pass) -> Option<String> {
+        let e2e = pass.tally.all.e2e.summary().map(|e2e| e2e.mean.as_secs_f64());
+        self.steady_state.as_ref()?.doubt(e2e)
     }
 
     /// What is shown of it.
@@ -119,5 +146,34 @@ impl Goals {
             section.sheets.push(sheet);
         }
         section
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steady(seconds: f64, requests_per_s: f64) -> SteadyReport {
+        SteadyReport {
+            ratio: 0.8,
+            from_s: 1.0,
+            to_s: 1.0 + seconds,
+            peak_in_flight: 8.0,
+            in_flight: 7.5,
+            requests_per_s,
+            input_tokens_per_s: 0.0,
+            output_tokens_per_s: 0.0,
+            mean_ttft_ms: None,
+        }
+    }
+
+    #[test]
+    fn a_steady_state_of_half_a_second_or_of_few_requests_or_shorter_than_one_is_doubted() {
+        let told = steady(0.5, 100.0).doubt(Some(0.1)).expect("it is short");
+        assert!(told.starts_with("the steady state lasts 0.5 s, in which 50 requests ended: too little"), "{told}");
+        assert!(steady(10.0, 1.0).doubt(Some(0.1)).is_some());
+        assert!(steady(10.0, 10.0).doubt(Some(12.0)).is_some());
+        assert_eq!(steady(10.0, 10.0).doubt(Some(1.0)), None);
+        assert_eq!(steady(10.0, 10.0).doubt(None), None);
     }
 }

@@ -8,7 +8,7 @@ const STYLE: &str = "\
 @media (prefers-color-scheme:dark){:root{--ink:#e6e8eb;--soft:#9aa4af;--ground:#15181c;--line:#323a43;--grid:#2a3038;--axis:#7b8590;\
 --warn:#3a3010;--warnline:#c99a1a;--s1:#5aa6ff;--s2:#ff9d4d;--s3:#4fcf93;--s4:#d584dd;--s5:#d0bc3e;--s6:#ff7a8c}}\
 body{font:14px/1.45 system-ui,sans-serif;margin:0 auto;padding:1.5em;max-width:84em;color:var(--ink);background:var(--ground)}\
-h1{font-size:1.5em;margin:0 0 .3em}h2{font-size:1.15em;margin:2em 0 .5em;border-bottom:1px solid var(--line);padding-bottom:.2em;overflow-wrap:anywhere}\
+h1{font-size:1.5em;margin:0 0 .3em;overflow-wrap:anywhere}h2{font-size:1.15em;margin:2em 0 .5em;border-bottom:1px solid var(--line);padding-bottom:.2em;overflow-wrap:anywhere}\
 p{margin:.3em 0}code{font:12px ui-monospace,monospace;overflow-wrap:anywhere;color:var(--soft)}\
 .doubts{background:var(--warn);border-left:4px solid var(--warnline);padding:.6em 1em;margin:1em 0}.doubts ul{margin:.2em 0;padding-left:1.2em}\
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,30em),1fr));gap:1em;margin:1em 0}\
@@ -25,9 +25,10 @@ pub(super) fn page(report: &Report) -> String {
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <title>mcctl bench multi-turn, {started}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
-         <h1>mcctl bench multi-turn</h1>\n\
+         <title>{title}, {started}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
+         <h1>{title}</h1>\n\
          <p>{started}, mcctl {version}, seed {seed}, {processors} processors for the generator</p>\n<p><code>{line}</code></p>\n",
+        title = marked(&report.title()),
         started = marked(&run.started),
         version = marked(&run.version),
         seed = run.seed,

@@ -86,7 +86,7 @@ impl Leave {
             self.screen.warn(&format!("error: {trouble}"));
         }
         shown?;
-        Ok(if troubles.is_empty() { exit } else { Exit::Host })
+        Ok(if troubles.is_empty() || exit == Exit::Bug { exit } else { Exit::Host })
     }
 }
 

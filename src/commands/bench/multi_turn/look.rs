@@ -18,7 +18,11 @@ impl Args {
     pub(super) fn look(&self, what: &What, measured: &Measured, watch: &Watch, report: &mut Report) {
         let passes = &measured.executed.passes;
         for ((told, pass), watched) in report.passes.iter_mut().zip(passes).zip(&watch.passes) {
-            told.goals = Some(Goals::of(&self.goals, watched, pass));
+            let goals = Goals::of(&self.goals, watched, pass);
+            if matches!(what, What::Run) {
+                told.doubts.extend(goals.doubt(pass));
+            }
+            told.goals = Some(goals);
         }
         let named = |side: usize| {
             let (name, target) = &measured.sides[side];
@@ -34,6 +38,17 @@ impl Args {
             What::Sweep(sweep) => {
                 let stopped = measured.executed.stopped || measured.executed.broke.is_some();
                 report.sweep = Some(SweepReport::of(&self.goals, sweep, passes, &watch.passes, stopped));
+                let pairs = report.passes.iter().zip(passes);
+                let short: Vec<&str> = pairs
+                    .filter(|(told, pass)| told.goals.as_ref().is_some_and(|goals| goals.doubt(pass).is_some()))
+                    .map(|(_, pass)| pass.id.name.as_str())
+                    .collect();
+                if !short.is_empty() {
+                    report.doubts.push(format!(
+                        "what is in flight is that of the steady state, which is too short at {} (more conversations make it longer)",
+                        short.join(", ")
+                    ));
+                }
             }
             What::Kep74 => {
                 let with = self.compare.against.is_some().then(|| named(measured.sides.len() - 1).target);
@@ -54,7 +69,11 @@ impl Args {
     pub(super) fn exit(&self, what: &What, measured: &Measured, watch: &Watch, report: &Report) -> Exit {
         // What measured nothing did not go well.
         let is_empty = measured.executed.passes.iter().all(|pass| pass.sent() == 0);
+        if measured.bugs() > 0 {
+            return Exit::Bug;
+        }
         match report.exit() {
+            Exit::No if measured.is_away() => Exit::Unreachable,
             Exit::Done if is_empty || self.missed(what, measured, watch) => Exit::No,
             Exit::Done => report.comparison.as_ref().map_or(Exit::Done, ComparisonReport::exit),
             other => other,

@@ -25,6 +25,22 @@ pub struct Measured {
     pub signal: Option<&'static str>,
 }
 
+impl Measured {
+    /// Requests that a bug of ours broke off.
+    pub fn bugs(&self) -> u64 {
+        self.executed.passes.iter().map(|pass| pass.ran.bugs).sum()
+    }
+
+    /// Did at some endpoint nothing go well, though it was asked?
+    pub fn is_away(&self) -> bool {
+        let of = |side: usize| self.executed.passes.iter().filter(move |pass| pass.id.side_name == self.sides[side].0);
+        (0..self.sides.len()).any(|side| {
+            let well: u64 = of(side).map(|pass| pass.tally.all.requests).sum();
+            well == 0 && of(side).any(|pass| pass.tally.failed() > 0)
+        })
+    }
+}
+
 /// Carry out `session`, watched by `observers`. The first SIGINT or SIGTERM lets what is in flight end, the second does not.
 ///
 /// # Errors
@@ -45,14 +61,20 @@ pub fn carry_out(
         let _too_large = signal(SignalKind::from_raw(nix::libc::SIGXFSZ));
         let (tell, mut stop) = mpsc::channel(2);
         let mut observers = Observers(observers);
-        let mut signal = None;
+        let mut signal: Option<&'static str> = None;
+        let mut signals_seen = 0_u32;
         let mut running = pin!(session.go_on(RealEnv::new(), earlier, &mut stop, &mut observers));
         let executed = loop {
             tokio::select! {
                 executed = &mut running => break executed,
                 came = signals.next() => {
-                    signal = Some(came);
-                    screen.warn(&format!("{came}: nothing more is sent; once more to give up what is in flight"));
+                    signal.get_or_insert(came);
+                    signals_seen += 1;
+                    match signals_seen {
+                        1 => screen.warn(&format!("{came}: nothing more is sent; once more to give up what is in flight")),
+                        2 => screen.warn(&format!("{came}: what is in flight is given up")),
+                        _ => {}
+                    }
                     // The run has ended when nobody takes it.
                     let _ = tell.try_send(());
                 }

@@ -14,10 +14,14 @@ pub(super) mod live;
 mod look;
 pub(super) mod measure;
 pub mod preset;
+pub(super) mod reach;
 mod report;
 mod swept;
 mod table;
+mod unused;
 mod watch;
+
+use std::fmt;
 
 use md5::{Digest, Md5};
 
@@ -30,17 +34,31 @@ use crate::commands::bench::multi_turn::watch::Watch;
 use crate::commands::error::Outcome;
 use crate::engine::load::session::Session;
 
+pub(in crate::commands::bench) use files::{OpenManner, open};
 pub(in crate::commands::bench) use leave::Leave;
 pub(in crate::commands::bench) use report::Report;
+
+/// A digest of what is written to it.
+struct Digested(Md5);
+
+impl fmt::Write for Digested {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.update(text);
+        Ok(())
+    }
+}
 
 /// What to send, where, when.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     args_override_self = true,
+    mut_args(negative_numbers_are_values),
     after_help = "Latency counts from the instant for which a request was planned, so that a server that falls behind cannot \
-    hide it.\nExit codes: 0 every request went well, 1 some failed or were given up (or: \
+    hide it.\nExit codes: 0 every request went well, 1 some failed or were given up (or: a signal ended the run, \
     the caches could not be brought into the state that was asked for, a goal was missed, B is worse, the two cannot be \
-    compared), 2 command line wrong, 3 none went well, 4 a file could not be written."
+    compared), 2 command line wrong, 3 nothing listens there or none went well at an endpoint, 4 a file could not be written, or this \
+    host does not allow as many connections, 70 a bug in mcctl. Where the reader of stdout has gone away the code is 0: what the run came \
+    to is in its files."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -65,12 +83,19 @@ pub struct Args {
     pub(super) output: OutputArgs,
 }
 
+/// So that `--request-rate -1` is a wrong rate, and not an unknown flag `-1`.
+pub(super) fn negative_numbers_are_values(arg: clap::Arg) -> clap::Arg {
+    let takes = arg.get_action().takes_values();
+    if takes { arg.allow_negative_numbers(true) } else { arg }
+}
+
 impl Args {
     /// Measure.
     ///
     /// # Errors
     /// What the user has to know.
     pub fn run(self) -> Outcome {
+        self.look_over(false)?;
         let Arranged { session, what, doubts } = self.arranged()?;
         let mut watch = Watch::new(&self.goals.goodput);
         if matches!(what, What::Sweep(_)) && !self.sweep.sweep_all && !self.goals.goodput.is_empty() {
@@ -85,17 +110,22 @@ impl Args {
         leave.finish(&self, &report, exit)
     }
 
-    /// A digest of all that decides what is asked of whom; what is left of it does not count.
+    /// A digest of all that decides what is asked of whom; what is left of it does not count. Nothing where nobody wants to know: the
+    /// words of a dataset may be many.
     fn work(&self, session: &Session) -> String {
-        let mut digest = Md5::new();
+        if self.output.records.is_none() && self.output.resume.is_none() {
+            return String::new();
+        }
+        let mut digest = Digested(Md5::new());
         let flags = Args { output: OutputArgs::default(), ..self.clone() };
-        digest.update(format!("{} {flags:?}", env!("CARGO_PKG_VERSION")));
+        digest.0.update(format!("{} {flags:?}", env!("CARGO_PKG_VERSION")));
         for side in &session.sides {
             for script in side.workload.scripts() {
-                digest.update(format!("{script:?}"));
+                digest.0.update(format!("{script:?}"));
             }
+            side.workload.fingerprint(&mut digest).expect("a digest takes all");
         }
-        digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        digest.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Do requests come at the times of a trace? In a sweep or a comparison they do not.

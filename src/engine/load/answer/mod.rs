@@ -7,6 +7,7 @@ mod sse;
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::engine::base::text::one_line;
 
@@ -125,6 +126,20 @@ pub struct Arrival {
     pub tokens: u32,
 }
 
+/// A frame of a failure is no longer than this.
+const FAILURE_BYTES_MAX: usize = 64 << 10;
+
+/// What a frame that is no JSON says of a failure: servers put the words of others into it as they are, with raw control bytes or
+/// bytes that are no UTF-8.
+fn failure(data: &[u8]) -> Option<String> {
+    if data.len() > FAILURE_BYTES_MAX {
+        return None;
+    }
+    let text = one_line(&String::from_utf8_lossy(data), usize::MAX);
+    let told: Value = serde_json::from_str(&text).ok()?;
+    told.get("error").filter(|error| !error.is_null()).map(openai::message)
+}
+
 /// Reads one answer. Time is linear in the bytes that come.
 #[derive(Debug)]
 pub struct Reader {
@@ -169,6 +184,10 @@ impl Reader {
                 Some(0) => {}
                 Some(tokens) => arrived(Arrival { at, tokens }),
                 None => {
+                    if let Some(said) = failure(data) {
+                        answer.error.get_or_insert(said);
+                        return;
+                    }
                     answer.bad_frames = answer.bad_frames.saturating_add(1);
                     let begin = || String::from_utf8_lossy(&data[..data.len().min(4 * WORD_CHARS)]);
                     answer.bad_frame.get_or_insert_with(|| one_line(&begin(), WORD_CHARS));
@@ -341,6 +360,22 @@ mod tests {
         assert_eq!(answer.error.as_deref(), Some("too long"));
         assert_eq!((answer.bad_frames, answer.bad_frame.as_deref()), (2, Some("{half")));
         assert!(arrivals.is_empty());
+    }
+
+    #[test]
+    fn words_of_a_failure_are_kept_whatever_bytes_stand_among_them() {
+        for dialect in [Dialect::Generate, Dialect::Chat, Dialect::Completions] {
+            for (frame, said) in [
+                (&b"data: {\"error\":{\"message\":\"too\tlong \x1b[31m\x00now\"}}\n\n"[..], "too long  [31m now"),
+                (b"data: {\"error\":{\"message\":\"caf\xe9\"}}\n\n", "caf\u{fffd}"),
+                (b"data: {\"error\":\"a\x08b\"}\n\n", "a b"),
+            ] {
+                let (answer, _) = read(dialect, frame, 7);
+                assert_eq!((answer.error.as_deref(), answer.bad_frames), (Some(said), 0), "{dialect:?}");
+            }
+            let (answer, _) = read(dialect, b"data: {\"text\":\"a\x08b\"}\n\n", 7);
+            assert_eq!((answer.error, answer.bad_frames), (None, 1), "what is no failure is no frame: {dialect:?}");
+        }
     }
 
     proptest! {

@@ -34,11 +34,11 @@ impl Metric {
         }
     }
 
-    fn of(self, figure: &Figure) -> Duration {
+    fn of(self, times: &Times) -> Duration {
         match self {
-            Metric::Ttft => figure.ttft,
-            Metric::Tpot | Metric::Itl => figure.tpot.unwrap_or_default(),
-            Metric::E2e => figure.e2e,
+            Metric::Ttft => times.ttft,
+            Metric::Tpot | Metric::Itl => times.tpot.unwrap_or_default(),
+            Metric::E2e => times.e2e,
         }
     }
 }
@@ -81,6 +81,17 @@ impl fmt::Display for Limit {
     }
 }
 
+/// The latencies of a request that went well, from whichever instant they count.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Times {
+    /// To the first token.
+    pub ttft: Duration,
+    /// Per token after the first; `None` with fewer than two.
+    pub tpot: Option<Duration>,
+    /// To the end.
+    pub e2e: Duration,
+}
+
 /// How many requests met the limits.
 #[derive(Clone, Debug, Default)]
 pub struct Goodput {
@@ -115,10 +126,16 @@ impl Goodput {
     }
 
     fn count(&mut self, figure: &Figure) {
+        let times = Times { ttft: figure.ttft, tpot: figure.tpot, e2e: figure.e2e };
+        self.add_times(figure.well.then_some(&times));
+    }
+
+    /// Count a request of these latencies; of none, if it failed.
+    pub fn add_times(&mut self, times: Option<&Times>) {
         self.ended += 1;
-        let mut all = figure.well;
+        let mut all = times.is_some();
         for (limit, met) in self.limits.iter().zip(&mut self.met_by) {
-            let ok = figure.well && limit.metric.of(figure) <= limit.most;
+            let ok = times.is_some_and(|times| limit.metric.of(times) <= limit.most);
             *met += u64::from(ok);
             all &= ok;
         }

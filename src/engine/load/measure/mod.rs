@@ -114,12 +114,9 @@ impl Tally {
         self.window = Some((from.min(exchange.sent()), to.max(exchange.end)));
         if exchange.outcome != Outcome::Ok {
             let said = match &exchange.outcome {
-                Outcome::Connect(said) | Outcome::Broken(said) | Outcome::Refused(said) => said.clone(),
-                Outcome::Status { says, .. } => says.clone(),
-                Outcome::TooSlow(limit) => format!("silent, or not at its end, within {limit:?}"),
                 Outcome::CutOff => "it ended without its last frame: is it a stream of this API?".to_owned(),
                 Outcome::NoTokens => "an answer that is complete and empty".to_owned(),
-                Outcome::Ok => String::new(),
+                other => other.said(),
             };
             let (count, _) = self.failures.entry(exchange.outcome.word()).or_insert((0, said));
             *count += 1;

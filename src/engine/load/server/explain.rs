@@ -14,6 +14,8 @@ pub struct Short {
     pub turn: Turn,
     /// Tokens of its prompt.
     pub prompt: u32,
+    /// Tokens of its answer.
+    pub answer: u32,
     /// Those that should have been cached.
     pub expected: u32,
     /// Those that came from L1.
@@ -25,6 +27,8 @@ pub struct Short {
     /// When the answer before it in its conversation ended; the end of the pass before (the start of its own, if
     /// there is none) for a first turn.
     pub since: Mono,
+    /// When its own last byte was sent.
+    pub came: Mono,
     /// When its own answer ended.
     pub until: Mono,
 }
@@ -33,6 +37,11 @@ impl Short {
     /// What it got.
     pub fn actual(&self) -> u32 {
         self.device.saturating_add(self.host).saturating_add(self.storage)
+    }
+
+    /// Tokens that it can itself have given to L2: what was computed of its prompt, and its answer.
+    fn own(&self) -> u64 {
+        u64::from(self.prompt.saturating_sub(self.actual())) + u64::from(self.answer)
     }
 }
 
@@ -83,7 +92,8 @@ pub enum Reason {
         /// How often.
         failures: u64,
     },
-    /// L2 was given tokens that had not yet been written to L3, or never were.
+    /// When the request came, L2 had been given tokens that were not in L3 yet. Its own are not among them; nobody tells of whom the
+    /// others are.
     NotStored {
         /// So many.
         tokens: u64,
@@ -135,7 +145,7 @@ pub fn explain(short: &Short, ring: &Ring, info: Option<&Info>) -> Vec<Reason> {
         if missing > 0 && missing < info.prefetch_threshold {
             reasons.push(Reason::BelowThreshold { missing, threshold: info.prefetch_threshold });
         }
-        reasons.extend(store(from, to, ring));
+        reasons.extend(store(short, from, to, ring));
     }
     if grown.evicted > 0 && (!reasons.is_empty() || !has_storage) {
         // With an L3 it is no reason of its own: what L1 loses should come back from there.
@@ -145,7 +155,7 @@ pub fn explain(short: &Short, ring: &Ring, info: Option<&Info>) -> Vec<Reason> {
 }
 
 /// What the store of L3 did meanwhile.
-fn store(from: &Point, to: &Point, ring: &Ring) -> Vec<Reason> {
+fn store(short: &Short, from: &Point, to: &Point, ring: &Ring) -> Vec<Reason> {
     let mut reasons = Vec::new();
     if let (Some(before), Some(after)) = (&from.master, &to.master) {
         let grown = after.since(before);
@@ -156,8 +166,8 @@ fn store(from: &Point, to: &Point, ring: &Ring) -> Vec<Reason> {
             reasons.push(Reason::StoreFull { failures: grown.allocation_failures });
         }
     }
-    // What was behind when the request came could not be fetched for it.
-    let unwritten = ring.unwritten(from).max(ring.unwritten(to));
+    // What was behind when the request came could not be fetched for it; what it computed itself came later.
+    let unwritten = ring.unwritten_at(short.since, short.came, short.own());
     if unwritten > 0 {
         reasons.push(Reason::NotStored { tokens: unwritten });
     }
@@ -173,11 +183,13 @@ mod tests {
         Short {
             turn: Turn { conversation: 1, index: 1 },
             prompt: 1_001,
+            answer: 9,
             expected,
             device,
             host: 0,
             storage: 0,
             since: Mono::from_ms(10),
+            came: Mono::from_ms(12),
             until: Mono::from_ms(20),
         }
     }
@@ -233,9 +245,35 @@ mod tests {
     #[test]
     fn what_was_not_yet_written_to_l3_cannot_come_from_there() {
         let before = Counters { backed_up: 100, stored: 70, ..Counters::default() };
-        let after = Counters { backed_up: 500, stored: 100, ..Counters::default() };
+        let after = Counters { backed_up: 2_500, stored: 100, ..Counters::default() };
         let reasons = explain(&short(0, 992), &ring(before, after), Some(&info(true)));
-        assert_eq!(reasons, [Reason::NotStored { tokens: 370 }], "30 of them will never be written");
+        assert_eq!(
+            reasons,
+            [Reason::NotStored { tokens: 2_370 - 1_010 }],
+            "30 of them will never be written, and 1,010 it can have given to L2 itself"
+        );
+    }
+
+    #[test]
+    fn what_a_request_gave_to_l2_itself_is_no_reason_for_what_it_lacked() {
+        let at = |ms: u64, backed_up: u64, stored: u64| {
+            let counters = Counters { backed_up, stored, ..Counters::default() };
+            Point { at: Mono::from_ms(ms), server: Some(counters), master: Some(Master::default()) }
+        };
+        let reasons = |points: &[(u64, u64, u64)]| {
+            let mut ring = Ring::default();
+            points.iter().for_each(|(ms, backed_up, stored)| ring.push(at(*ms, *backed_up, *stored), false));
+            explain(&short(0, 992), &ring, Some(&info(true)))
+        };
+        // All was written when it ended but what it had itself computed.
+        assert_eq!(reasons(&[(5, 1_000, 1_000), (21, 2_010, 1_000)]), []);
+        // It was behind when the turn before ended, and no longer when this one came, whatever came after.
+        assert_eq!(reasons(&[(5, 500, 500), (9, 1_000, 500), (11, 1_000, 1_000), (21, 9_000, 1_000)]), []);
+        // It was still behind just before it came.
+        assert_eq!(
+            reasons(&[(5, 500, 500), (11, 1_000, 900), (21, 2_010, 2_010)]),
+            [Reason::NotStored { tokens: 100 }]
+        );
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub mod scrape;
 
 use std::time::Duration;
 
+use hyper::header::HeaderMap;
 use serde_json::Value;
 
 use crate::engine::env::Env;
@@ -82,6 +83,17 @@ pub enum Settled {
     Unseen,
     /// It still writes.
     Busy,
+}
+
+/// What `of` finds on a metrics page. A page may be long: it is read on a thread of its own, so that no request waits for it.
+async fn read<T: Send + 'static>(page: String, of: fn(&Samples) -> Option<T>) -> Option<T> {
+    let reading = tokio::task::spawn_blocking(move || of(&Samples::parse(&page)));
+    match reading.await.map_err(tokio::task::JoinError::try_into_panic) {
+        Ok(found) => found,
+        Err(Ok(panic)) => std::panic::resume_unwind(panic),
+        // The runtime ends.
+        Err(Err(_)) => None,
+    }
 }
 
 /// A server's other routes.
@@ -166,7 +178,7 @@ impl Server {
         let mut all: Option<Counters> = None;
         for page in &self.pages {
             let answer = self.get(page).await.ok().filter(Fetched::is_ok)?;
-            let one = Counters::read(&Samples::parse(&answer.body))?;
+            let one = read(answer.body, Counters::read).await?;
             all = Some(match all {
                 Some(all) => all.plus(&one),
                 None => one,
@@ -177,10 +189,11 @@ impl Server {
 
     /// The master's counters now.
     pub async fn master(&self) -> Option<Master> {
-        // The key of the endpoint is nobody else's business.
-        let answer = self.fetcher.clone().with_bearer(None).get(self.master.as_ref()?).await;
+        // What the endpoint is told in headers, its key above all, is nobody else's business.
+        let page = self.master.as_ref()?;
+        let answer = self.fetcher.clone().with_bearer(None).with_headers(HeaderMap::new()).get(page).await;
         let answer = answer.ok().filter(Fetched::is_ok)?;
-        Master::read(&Samples::parse(&answer.body))
+        read(answer.body, Master::read).await
     }
 
     /// Empty L1 and L2. A server that is still busy is asked again, until `within` is over.
@@ -266,5 +279,18 @@ impl Server {
             }
             env.sleep(LOOK).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_page_is_read_on_another_thread_than_that_of_the_load() {
+        let reads = read("a 1\nb 2\n".to_owned(), |page| Some((page.clone(), std::thread::current().id()))).await;
+        let (page, thread) = reads.expect("it is read");
+        assert_eq!(page, Samples::parse("a 1\nb 2\n"));
+        assert_ne!(thread, std::thread::current().id());
     }
 }

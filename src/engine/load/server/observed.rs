@@ -130,13 +130,22 @@ pub struct Observed {
     pub doubts: Vec<String>,
 }
 
+/// A request that got too little, by the clock of the pass.
+#[derive(Debug)]
+struct Found {
+    short: Short,
+    /// The end of the turn before it, if there is one.
+    since: Option<Duration>,
+    came: Duration,
+    until: Duration,
+}
+
 /// Watches the requests of a pass for those that get too little.
 #[derive(Debug, Default)]
 pub struct Shortfalls {
     /// When the last turn of each conversation ended.
     ends: std::collections::HashMap<u32, Duration>,
-    /// With the end of the turn before it, if there is one, and its own.
-    found: Vec<(Short, Option<Duration>, Duration)>,
+    found: Vec<Found>,
     requests: u64,
 }
 
@@ -158,15 +167,17 @@ impl Shortfalls {
             let short = Short {
                 turn: record.turn,
                 prompt,
+                answer: record.exchange.answer.completion_tokens.unwrap_or(record.exchange.arrived),
                 expected,
                 device: cached.device,
                 host: cached.host,
                 storage: cached.storage,
                 since: Mono::ZERO,
+                came: Mono::ZERO,
                 until: Mono::ZERO,
             };
             let since = before.filter(|_| record.turn.index > 0);
-            self.found.push((short, since, end));
+            self.found.push(Found { short, since, came: record.exchange.wrote, until: end });
         }
         true
     }
@@ -177,9 +188,9 @@ impl Shortfalls {
         let mut told = Shorts { requests: self.requests, ..Shorts::default() };
         told.unexamined = self.requests - self.found.len() as u64;
         let (mut bare, mut others) = (Vec::new(), Vec::new());
-        for (short, since, until) in self.found {
+        for Found { short, since, came, until } in self.found {
             let since = since.map_or(before.unwrap_or(started), |since| started + since);
-            let short = Short { since, until: started + until, ..short };
+            let short = Short { since, came: started + came, until: started + until, ..short };
             let reasons = explain(&short, ring, info);
             for reason in &reasons {
                 *told.reasons.entry(reason.kind()).or_default() += 1;

@@ -82,8 +82,19 @@ impl Ring {
         self.points.iter().map(|(point, _)| point).filter(move |point| point.at >= from && point.at <= to)
     }
 
+    /// Tokens that were still to be written to L3 when a request came, at `came`: as they were looked at last before it, if that was not
+    /// before `since`, when what it asks for was answered. Else as they were looked at next, without the request's `own` tokens, which
+    /// may be among them then.
+    pub fn unwritten_at(&self, since: Mono, came: Mono, own: u64) -> u64 {
+        let last = self.before(came).filter(|point| point.at >= since && point.at <= came);
+        match last {
+            Some(point) => self.unwritten(point),
+            None => self.after(came).map_or(0, |point| self.unwritten(point).saturating_sub(own)),
+        }
+    }
+
     /// Tokens that at `point` were still to be written to L3: by how much it was behind L2 then, beyond what it always was.
-    pub fn unwritten(&self, point: &Point) -> u64 {
+    fn unwritten(&self, point: &Point) -> u64 {
         let (Some(counters), Some(least)) = (&point.server, self.least_behind) else { return 0 };
         u64::try_from(behind(counters).saturating_sub(least)).unwrap_or(0)
     }

@@ -219,7 +219,7 @@ impl<F: FnMut(Arrival)> Talk<'_, F> {
                 }
                 Piece::Head(head) => {
                     self.keeps = head.keeps;
-                    self.hearing.head(head.status, head.retry_after);
+                    self.hearing.head(head);
                 }
                 Piece::Data(data) => match self.hearing.data(data, at) {
                     Ok(true) => {}

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::engine::base::Mono;
 use crate::engine::base::text::one_line;
 use crate::engine::load::answer::{Arrival, Dialect, Reader, TooLong};
+use crate::engine::load::target::http1::Head;
 use crate::engine::load::target::{ARRIVALS_MAX, Exchange, Outcome};
 
 /// Bytes of an error's body that are kept.
@@ -22,13 +23,34 @@ pub(super) struct Hearing<F> {
     reader: Reader,
     /// Another status than 2xx, and what is said about it.
     refusal: Option<Refusal>,
+    /// The type of a body that is no stream, by its head, and how it begins.
+    other: Option<(String, Vec<u8>)>,
     told: F,
 }
 
 struct Refusal {
     status: u16,
     retry_after: Option<Duration>,
+    location: Option<String>,
     said: Vec<u8>,
+}
+
+/// Keep of `bytes` what there is room for; is there room for more?
+fn keep(said: &mut Vec<u8>, bytes: &[u8]) -> bool {
+    let room = SAID_BYTES - said.len();
+    said.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    bytes.len() < room
+}
+
+/// The beginning of a body, fit for a line.
+fn shown(said: &[u8]) -> String {
+    let says = String::from_utf8_lossy(said).split_whitespace().collect::<Vec<_>>().join(" ");
+    one_line(&says, SAID_BYTES)
+}
+
+/// What is known from a head, before what the body says.
+fn with(before: String, says: String) -> String {
+    if says.is_empty() { before } else { format!("{before}: {says}") }
 }
 
 impl<F: FnMut(Arrival)> Hearing<F> {
@@ -44,6 +66,7 @@ impl<F: FnMut(Arrival)> Hearing<F> {
             arrivals: Vec::new(),
             reader: Reader::new(dialect),
             refusal: None,
+            other: None,
             told,
         }
     }
@@ -54,9 +77,12 @@ impl<F: FnMut(Arrival)> Hearing<F> {
     }
 
     /// The head of the answer.
-    pub(super) fn head(&mut self, status: u16, retry_after: Option<Duration>) {
-        if !(200..300).contains(&status) {
-            self.refusal = Some(Refusal { status, retry_after, said: Vec::new() });
+    pub(super) fn head(&mut self, head: Head) {
+        let Head { status, retry_after, location, kind, .. } = head;
+        if (200..300).contains(&status) {
+            self.other = kind.map(|kind| (kind, Vec::new()));
+        } else {
+            self.refusal = Some(Refusal { status, retry_after, location, said: Vec::new() });
         }
     }
 
@@ -66,9 +92,10 @@ impl<F: FnMut(Arrival)> Hearing<F> {
     /// The answer grows beyond all measure.
     pub(super) fn data(&mut self, bytes: &[u8], at: Mono) -> Result<bool, TooLong> {
         if let Some(refusal) = &mut self.refusal {
-            let room = SAID_BYTES - refusal.said.len();
-            refusal.said.extend_from_slice(&bytes[..bytes.len().min(room)]);
-            return Ok(bytes.len() < room);
+            return Ok(keep(&mut refusal.said, bytes));
+        }
+        if let Some((_, said)) = &mut self.other {
+            keep(said, bytes);
         }
         let at = at.since(self.start);
         let Hearing { reader, first_token, last_token, arrived, arrivals, told, .. } = self;
@@ -89,12 +116,18 @@ impl<F: FnMut(Arrival)> Hearing<F> {
         let end = end.since(self.start).max(self.begun);
         let answer = self.reader.finish();
         let outcome = match (outcome, self.refusal) {
-            (Outcome::Ok, Some(Refusal { status, retry_after, said })) => {
-                let says = String::from_utf8_lossy(&said).split_whitespace().collect::<Vec<_>>().join(" ");
-                let says = one_line(&says, SAID_BYTES);
+            (Outcome::Ok, Some(Refusal { status, retry_after, location, said })) => {
+                let says = match location {
+                    Some(location) => with(format!("to {location}"), shown(&said)),
+                    None => shown(&said),
+                };
                 Outcome::Status { status, says, retry_after }
             }
             (Outcome::Ok, None) if answer.error.is_some() => Outcome::Refused(answer.error.clone().unwrap_or_default()),
+            (Outcome::Ok, None) if self.arrived == 0 && self.other.is_some() => {
+                let (kind, said) = self.other.unwrap_or_default();
+                Outcome::NoStream(with(kind, shown(&said)))
+            }
             (Outcome::Ok, None) if !answer.done && answer.finish_reason.is_none() => Outcome::CutOff,
             (Outcome::Ok, None) if self.arrived == 0 => Outcome::NoTokens,
             (outcome, _) => outcome,

@@ -6,14 +6,18 @@
 
 use std::time::Duration;
 
+use crate::engine::base::text::one_line;
+
+/// Characters of a header's words that are kept.
+const WORDS_CHARS: usize = 200;
 /// The longest head, and the longest trailer, that is read.
-pub(super) const HEAD_BYTES_MAX: usize = 64 << 10;
+pub const HEAD_BYTES_MAX: usize = 64 << 10;
 /// The longest line that gives the length of a chunk.
 const CHUNK_LINE_BYTES_MAX: u32 = 1024;
 
 /// What comes is not HTTP/1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Malformed {
+pub enum Malformed {
     /// The first line is no status line.
     #[error("what came is no HTTP/1 answer")]
     Status,
@@ -29,18 +33,34 @@ pub(super) enum Malformed {
 }
 
 /// What is known before the first byte of the body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Head {
-    pub(super) status: u16,
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    /// The status.
+    pub status: u16,
     /// May the connection take another request afterwards?
-    pub(super) keeps: bool,
+    pub keeps: bool,
     /// `Retry-After`, if it is in seconds.
-    pub(super) retry_after: Option<Duration>,
+    pub retry_after: Option<Duration>,
+    /// `Location`: where else a redirection wants us.
+    pub location: Option<String>,
+    /// `Content-Type`, where it is not that of a stream.
+    pub kind: Option<String>,
+}
+
+/// What a header says, as far as it is kept.
+pub(super) fn words(value: &[u8]) -> String {
+    one_line(&String::from_utf8_lossy(value), WORDS_CHARS)
+}
+
+/// Is this the type of a stream of events?
+pub(super) fn is_stream(kind: &[u8]) -> bool {
+    const STREAM: &[u8] = b"text/event-stream";
+    kind.get(..STREAM.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(STREAM))
 }
 
 /// The next piece of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Piece<'a> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece<'a> {
     /// The head.
     Head(Head),
     /// Bytes of the body.
@@ -81,14 +101,21 @@ const SIZE: State = State::Size { size: 0, digits: 0, line: 0, over: false };
 
 /// Reads one answer.
 #[derive(Debug)]
-pub(super) struct Answering {
+pub struct Answering {
     state: State,
     /// A head that has not come whole.
     head: Vec<u8>,
 }
 
+impl Default for Answering {
+    fn default() -> Answering {
+        Answering::new()
+    }
+}
+
 impl Answering {
-    pub(super) fn new() -> Answering {
+    /// Nothing has come yet.
+    pub fn new() -> Answering {
         Answering { state: State::Head, head: Vec::new() }
     }
 
@@ -97,7 +124,7 @@ impl Answering {
     ///
     /// # Errors
     /// See [`Malformed`].
-    pub(super) fn take<'a>(&mut self, bytes: &'a [u8]) -> Result<(Piece<'a>, usize), Malformed> {
+    pub fn take<'a>(&mut self, bytes: &'a [u8]) -> Result<(Piece<'a>, usize), Malformed> {
         let mut at = 0;
         loop {
             let rest = &bytes[at..];
@@ -160,7 +187,7 @@ impl Answering {
     }
 
     /// The connection is over: was the answer whole?
-    pub(super) fn ends(&self) -> bool {
+    pub fn ends(&self) -> bool {
         matches!(self.state, State::Ended | State::ToEnd)
     }
 
@@ -219,6 +246,7 @@ fn parse(bytes: &[u8]) -> Result<(Head, State), Malformed> {
     };
     let status = status.get(..3).and_then(number).filter(|status| *status >= 100).ok_or(Malformed::Status)? as u16;
     let (mut length, mut chunked, mut closes, mut retry_after) = (None, false, minor == b'0', None);
+    let (mut location, mut kind) = (None, None);
     for line in lines.take_while(|line| !line.is_empty()) {
         let colon = memchr::memchr(b':', line).ok_or(Malformed::Header)?;
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
@@ -237,6 +265,11 @@ fn parse(bytes: &[u8]) -> Result<(Head, State), Malformed> {
             }
         } else if name.eq_ignore_ascii_case(b"retry-after") {
             retry_after = number(value).map(Duration::from_secs);
+        } else if name.eq_ignore_ascii_case(b"content-type") {
+            // A stream's type, that of nearly every answer, costs no allocation.
+            kind = (!is_stream(value)).then(|| words(value));
+        } else if name.eq_ignore_ascii_case(b"location") {
+            location = Some(words(value));
         }
     }
     let state = match (status, chunked, length) {
@@ -248,7 +281,7 @@ fn parse(bytes: &[u8]) -> Result<(Head, State), Malformed> {
     };
     let unclear = matches!(state, State::ToEnd) || (chunked && length.is_some());
     let keeps = !closes && !unclear;
-    Ok((Head { status, keeps, retry_after }, state))
+    Ok((Head { status, keeps, retry_after, location, kind }, state))
 }
 
 /// A number in decimal digits, and nothing else.
@@ -327,6 +360,24 @@ mod tests {
     }
 
     #[test]
+    fn where_a_redirection_leads_and_what_is_no_stream_are_known() {
+        let head = |lines: &str| {
+            let text = format!("HTTP/1.1 302 Found\r\n{lines}content-length: 0\r\n\r\n");
+            let head = read(text.as_bytes(), 4096).expect("HTTP").0.expect("a head");
+            (head.location, head.kind)
+        };
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(head("Location: /login\r\n"), (some("/login"), None));
+        assert_eq!(head("content-type: Text/Event-Stream; charset=utf-8\r\n"), (None, None));
+        assert_eq!(
+            head("Content-Type: text/html\r\nlocation: h\u{e9}\u{7}\r\n"),
+            (some("h\u{e9} "), some("text/html"))
+        );
+        let long = head(&format!("location: {}\r\n", "x".repeat(10_000))).0.expect("told");
+        assert_eq!(long.len(), WORDS_CHARS);
+    }
+
+    #[test]
     fn what_is_no_http_is_told_at_once_and_what_has_no_end_in_time() {
         let error = |bytes: &[u8]| read(bytes, 4096).expect_err("no HTTP");
         assert_eq!(error(b"SSH-2.0-OpenSSH_9.2\r\n"), Malformed::Status);
@@ -361,7 +412,8 @@ mod tests {
             let text = b"HTTP/1.1 103 Early\r\nlink: x\r\n\r\nHTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nretry-after: 1\r\n\r\n\
                          4\r\nabcd\r\n12\r\n0123456789abcdefgh\r\n0\r\ntrailer: 1\r\n\r\n";
             let (head, body, whole, left) = read(text, step).expect("HTTP");
-            prop_assert_eq!(head, Some(Head { status: 200, keeps: true, retry_after: Some(Duration::from_secs(1)) }));
+            let expected = Head { status: 200, keeps: true, retry_after: Some(Duration::from_secs(1)), ..Head::default() };
+            prop_assert_eq!(head, Some(expected));
             prop_assert_eq!((body, whole, left), (b"abcd0123456789abcdefgh".to_vec(), true, 0));
         }
 

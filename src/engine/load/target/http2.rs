@@ -15,7 +15,7 @@ use bytes::Bytes;
 use futures_util::future::poll_fn;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::http2;
-use hyper::header::{ACCEPT, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER};
+use hyper::header::{ACCEPT, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue, LOCATION, RETRY_AFTER};
 use hyper::{Method, Request, Response, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
@@ -25,6 +25,7 @@ use crate::engine::load::answer::Arrival;
 use crate::engine::load::target::body::{Asking, ROUTING_KEY};
 use crate::engine::load::target::connection::End;
 use crate::engine::load::target::hearing::Hearing;
+use crate::engine::load::target::http1::{Head, is_stream, words};
 use crate::engine::load::target::stamped::Stamps;
 use crate::engine::load::target::wire::Wire;
 use crate::engine::load::target::{Outcome, Target};
@@ -153,7 +154,14 @@ impl<E: Env + Unpin> Line<E> {
         hearing.wrote(Mono(taken.load(Ordering::Relaxed)));
         let (head, mut body) = answer.into_parts();
         let seconds = head.headers.get(RETRY_AFTER).and_then(|text| text.to_str().ok()?.trim().parse().ok());
-        hearing.head(head.status.as_u16(), seconds.map(Duration::from_secs));
+        let of = |name| head.headers.get(name).map(HeaderValue::as_bytes);
+        hearing.head(Head {
+            status: head.status.as_u16(),
+            keeps: true,
+            retry_after: seconds.map(Duration::from_secs),
+            location: of(LOCATION).map(words),
+            kind: of(CONTENT_TYPE).filter(|kind| !is_stream(kind)).map(words),
+        });
         loop {
             let frame = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx));
             match deadline(&self.env, limit(self.env.now()), frame).await {

@@ -3,7 +3,7 @@
 mod body;
 mod connection;
 mod hearing;
-mod http1;
+pub mod http1;
 mod http2;
 mod pool;
 mod stamped;
@@ -16,8 +16,10 @@ use hyper::header::HeaderMap;
 use serde_json::{Map, Value};
 
 use crate::engine::base::HostPort;
+use crate::engine::env::Env;
 use crate::engine::load::Answer;
 use crate::engine::load::answer::{Arrival, Dialect};
+use crate::engine::load::target::wire::Wire;
 
 pub use body::Asking;
 pub use pool::Pool;
@@ -66,6 +68,14 @@ impl Target {
     }
 }
 
+/// Is anybody there? Connects as a request would, TLS included, asks nothing and goes.
+///
+/// # Errors
+/// Why there is no connection, in words.
+pub async fn reach<E: Env + Unpin>(env: &E, target: &Target) -> Result<(), String> {
+    Wire::open(env, target).await.map(drop)
+}
+
 /// How long an exchange may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -110,8 +120,12 @@ pub enum Outcome {
     Refused(String),
     /// A 200 without a token.
     NoTokens,
+    /// A 200 whose head says that it is something else than a stream, and that has no token: its type, and how it begins.
+    NoStream(String),
     /// Nothing came for [`Limits::silence`], or it took [`Limits::whole`].
     TooSlow(Duration),
+    /// It was broken off by a panic here, which says this: a bug in mcctl, and nothing of the server's.
+    Bug(String),
 }
 
 impl Outcome {
@@ -125,7 +139,23 @@ impl Outcome {
             Outcome::CutOff => "stream cut off".to_owned(),
             Outcome::Refused(_) => "error in the stream".to_owned(),
             Outcome::NoTokens => "no tokens".to_owned(),
+            Outcome::NoStream(_) => "no stream".to_owned(),
             Outcome::TooSlow(_) => "time-out".to_owned(),
+            Outcome::Bug(_) => "bug in mcctl".to_owned(),
+        }
+    }
+
+    /// What is said of it beside its word; nothing where the word says it all.
+    pub fn said(&self) -> String {
+        match self {
+            Outcome::Connect(said)
+            | Outcome::Broken(said)
+            | Outcome::Refused(said)
+            | Outcome::NoStream(said)
+            | Outcome::Bug(said) => said.clone(),
+            Outcome::Status { says, .. } => says.clone(),
+            Outcome::TooSlow(limit) => format!("silent, or not at its end, within {limit:?}"),
+            Outcome::Ok | Outcome::CutOff | Outcome::NoTokens => String::new(),
         }
     }
 }

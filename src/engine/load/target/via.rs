@@ -89,6 +89,11 @@ impl Tls {
         Ok(Tls { one: Arc::new(one), two: Arc::new(two) })
     }
 
+    /// The same trust for questions over HTTP/1.1 that other clients ask.
+    pub fn client(&self) -> ClientConfig {
+        ClientConfig::clone(&self.one)
+    }
+
     pub(super) fn config(&self, http2: bool) -> Arc<ClientConfig> {
         Arc::clone(if http2 { &self.two } else { &self.one })
     }

@@ -11,6 +11,7 @@ mod speech;
 mod synthetic;
 mod tokenizer;
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::engine::load::{Answer, Script, Turn};
@@ -72,6 +73,15 @@ pub trait Workload {
     /// What has to be known about it beside its figures: rows that were passed over, lengths that were estimated.
     fn notes(&self) -> Vec<String> {
         Vec::new()
+    }
+    /// Writes what decides its words beside the flags: the rows of a dataset, the tokenizer. Where the flags and this are the same, the
+    /// same is asked.
+    ///
+    /// # Errors
+    /// `to` takes no more.
+    fn fingerprint(&self, to: &mut dyn fmt::Write) -> fmt::Result {
+        let _ = to;
+        Ok(())
     }
     /// The conversation of `turn` is over. When it is asked again, it is from its start, and the very same.
     fn over(&mut self, turn: Turn);

@@ -2,6 +2,7 @@
 //! requests that stand alone.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -171,6 +172,27 @@ impl Workload for Played {
         ask
     }
 
+    fn fingerprint(&self, to: &mut dyn fmt::Write) -> fmt::Result {
+        if let Some(tokenizer) = &self.speech.tokenizer {
+            writeln!(to, "tokenizer {}", tokenizer.digest())?;
+        }
+        for conversation in self.conversations.iter() {
+            writeln!(to, "conversation {:?}", conversation.routing_key)?;
+            for Planned { says, whole, max_tokens, extra, at, delay } in &conversation.turns {
+                write!(to, "turn {whole} {max_tokens} {extra:?} {at:?} {delay:?} ")?;
+                match says {
+                    // Long, and as it is: what is behind the length cannot be taken for anything else.
+                    Says::Text(text) => {
+                        write!(to, "{} ", text.len())?;
+                        to.write_str(text)?;
+                    }
+                    other => writeln!(to, "{other:?}")?,
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn heard(&mut self, turn: Turn, answer: &Answer) {
         let Some(history) = self.open.get_mut(turn.conversation as usize) else { return };
         let Some(mut prompt) = history.take() else { return };
@@ -307,6 +329,21 @@ mod tests {
         let [Prompt::Ids(shared)] = &played.shared()[..] else { panic!("one of ids") };
         let Prompt::Ids(asked) = played.clone().ask(turn(0)).prompt else { panic!("ids") };
         assert_eq!((shared.len(), &shared[..]), (5, &asked[..5]));
+    }
+
+    #[test]
+    fn words_that_differ_are_told_by_the_fingerprint() {
+        let print = |turns: Vec<Planned>| {
+            let mut text = String::new();
+            played(turns, Form::Text).fingerprint(&mut text).expect("memory takes all");
+            text
+        };
+        let said = |word: &str| Planned::new(Says::Messages(vec![Message::new(Role::User, word)]), 1);
+        assert_eq!(print(vec![text("one"), text("two")]), print(vec![text("one"), text("two")]));
+        for other in [vec![text("one"), text("tow")], vec![text("one")], vec![said("one"), said("two")]] {
+            assert_ne!(print(vec![text("one"), text("two")]), print(other));
+        }
+        assert_ne!(print(vec![said("a")]), print(vec![said("b")]));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Made-up conversations of given lengths.
 
+use std::fmt;
 use std::sync::Arc;
 
 use rand::Rng;
@@ -135,6 +136,16 @@ impl Synthetic {
 }
 
 impl Workload for Synthetic {
+    fn fingerprint(&self, to: &mut dyn fmt::Write) -> fmt::Result {
+        if let Some(tokenizer) = &self.tokenizer {
+            writeln!(to, "tokenizer {}", tokenizer.digest())?;
+        }
+        match &self.corpus {
+            Some(corpus) => writeln!(to, "{corpus:?}"),
+            None => Ok(()),
+        }
+    }
+
     fn scripts(&self) -> Vec<Script> {
         let script = |conversation| {
             let mut rng = self.seed.generator("scripts", u64::from(conversation));

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::OnceLock;
 
+use md5::{Digest, Md5};
+
 /// At most so many words are collected for made-up texts.
 const WORDS_MAX: usize = 4096;
 /// Fewer words than this make texts that repeat themselves.
@@ -11,6 +13,7 @@ const WORDS_MIN: usize = 32;
 /// A tokenizer of the `tokenizer.json` kind.
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
+    digest: String,
     words: OnceLock<Vec<String>>,
 }
 
@@ -29,7 +32,13 @@ impl Tokenizer {
         let mut inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(|error| error.to_string())?;
         inner.with_truncation(None).map_err(|error| error.to_string())?;
         inner.with_padding(None);
-        Ok(Tokenizer { inner, words: OnceLock::new() })
+        let digest = Md5::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Tokenizer { inner, digest, words: OnceLock::new() })
+    }
+
+    /// A digest of the bytes that it came from.
+    pub fn digest(&self) -> &str {
+        &self.digest
     }
 
     /// The ids of `text`, without special tokens around them.

@@ -43,6 +43,10 @@ impl Workload for Chosen {
         self.workload.heard(turn, answer);
     }
 
+    fn fingerprint(&self, to: &mut dyn std::fmt::Write) -> std::fmt::Result {
+        self.workload.fingerprint(to)
+    }
+
     fn shared(&self) -> Vec<Prompt> {
         self.workload.shared()
     }

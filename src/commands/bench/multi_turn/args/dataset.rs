@@ -360,9 +360,16 @@ impl DatasetArgs {
             let next = match &error {
                 dataset::DatasetError::Row { .. } => {
                     "mend it, pass over malformed rows with --skip-bad, or name another format with --dataset-name"
+                        .to_owned()
                 }
-                dataset::DatasetError::Empty { .. } => "name another file, or other lengths",
-                _ => "name a file that can be read",
+                dataset::DatasetError::AllBad { .. } => {
+                    "name the format that it has with --dataset-name, or another file".to_owned()
+                }
+                dataset::DatasetError::Offset { conversations, .. } => {
+                    format!("give --dataset-offset below {conversations}")
+                }
+                dataset::DatasetError::Empty { .. } => "name another file, or other lengths".to_owned(),
+                _ => "name a file that can be read".to_owned(),
             };
             failure(error.to_string()).next(next)
         })

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value};
 
 use crate::commands::args as parsers;
@@ -94,6 +94,21 @@ fn object(text: &str) -> Result<Map<String, Value>, String> {
     serde_json::from_str(text).map_err(|error| format!("'{text}' is no JSON object: {error}"))
 }
 
+/// What cuts requests and answers apart, and names the host, is ours to say: anything else there breaks the connection.
+const OURS: [&str; 11] = [
+    "accept-encoding",
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
 /// A header of the command line. What it says may be a secret, so that no error repeats it.
 fn header(text: &str) -> Result<(HeaderName, HeaderValue), Failure> {
     let at = text.find([':', '=']).ok_or_else(|| {
@@ -102,6 +117,11 @@ fn header(text: &str) -> Result<(HeaderName, HeaderValue), Failure> {
     let (name, value) = (text[..at].trim(), text[at + 1..].trim());
     let name = HeaderName::from_bytes(name.as_bytes())
         .map_err(|_| Failure::usage(format!("'{name}' is no name of a header")))?;
+    if OURS.contains(&name.as_str()) {
+        let failure = Failure::usage(format!("--header cannot set {name}"))
+            .found("mcctl says itself whom it speaks to, and how requests and answers are cut apart and packed");
+        return Err(failure.next(if name == HOST { "name the host in --url" } else { "leave it out" }));
+    }
     Ok((name.clone(), secret(name.as_str(), value)?))
 }
 
@@ -130,7 +150,11 @@ impl EndpointArgs {
         Ok(headers)
     }
 
-    fn tls(&self) -> Result<Tls, Failure> {
+    /// TLS as `--cacert` and `--insecure` have it.
+    ///
+    /// # Errors
+    /// The certificates cannot be read.
+    pub(super) fn tls(&self) -> Result<Tls, Failure> {
         let trust = match &self.cacert {
             None if self.insecure => Trust::Anybody,
             None => Trust::System,
@@ -169,7 +193,48 @@ impl EndpointArgs {
         };
         let (host, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         let at = parsers::endpoint(host, if tls { 443 } else { 80 }).map_err(|error| wrong(&error))?;
-        self.target_at(at, prefix.trim_end_matches('/'), tls)
+        self.target_at(at, self.before_route(url, prefix.trim_end_matches('/'))?, tls)
+    }
+
+    /// What of a path comes before the route. People write the route, too, or the `/v1` that other tools want.
+    fn before_route<'a>(&self, url: &str, path: &'a str) -> Result<&'a str, Failure> {
+        /// What OpenAI's routes have in common.
+        const V1: &str = "v1";
+        // Whole words of a path, so that /metagenerate is no route.
+        let before = |route: &str| {
+            let before = path.strip_suffix(route.trim_start_matches('/'))?;
+            if before.is_empty() { Some(before) } else { before.strip_suffix('/') }
+        };
+        if let Some(before) = before(self.api.dialect().1) {
+            return Ok(before);
+        }
+        let name = |api: Api| api.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned());
+        let own = name(self.api);
+        let others = Api::value_variants().iter().filter(|api| **api != self.api);
+        if let Some(other) = others.into_iter().find(|api| before(api.dialect().1).is_some()) {
+            return Err(Failure::usage(format!("'{url}' is a route of its own, and not that of --api {own}"))
+                .next(format!("add --api {}, or leave {} off", name(*other), other.dialect().1)));
+        }
+        match (before(V1), self.api) {
+            (Some(_), Api::Generate) => {
+                Err(Failure::usage(format!("'{url}' is where OpenAI's routes are, and /generate is none of them"))
+                    .next("add --api chat or --api completions, or leave /v1 off"))
+            }
+            (Some(before), _) => Ok(before),
+            (None, _) => Ok(path),
+        }
+    }
+
+    /// Certificates are believed where there are some.
+    ///
+    /// # Errors
+    /// There are none: `https` says whether any URL wants TLS.
+    pub fn trust_is_used(&self, https: bool) -> Result<(), Failure> {
+        if https || self.cacert.is_none() {
+            return Ok(());
+        }
+        Err(Failure::usage("--cacert is for https, and nothing here is spoken to by that")
+            .next("write https:// in --url, or leave --cacert out"))
     }
 
     /// Where the other routes of `target`'s server are: `http://HOST:PORT`, with the prefix that its path has.
@@ -177,12 +242,6 @@ impl EndpointArgs {
         let prefix = target.path.strip_suffix(self.api.dialect().1).unwrap_or_default();
         let scheme = if target.via.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}{prefix}", target.at)
-    }
-
-    /// The key that requests to `target` carry, if it is a bearer's.
-    pub fn bearer_of(&self, target: &Target) -> Option<String> {
-        let says = target.headers.get(hyper::header::AUTHORIZATION)?.to_str().ok()?;
-        says.strip_prefix("Bearer ").map(str::to_owned)
     }
 
     fn target_at(&self, at: HostPort, prefix: &str, tls: bool) -> Result<Target, Failure> {
@@ -229,6 +288,48 @@ mod tests {
         }
         for bad in ["nothing", "a b=c", "a=\u{7}"] {
             assert!(header(bad).is_err(), "{bad}");
+        }
+        for ours in
+            ["Transfer-Encoding: chunked", "content-length=3", "HOST=x", "Connection=close", "accept-encoding=gzip"]
+        {
+            let failure = header(ours).expect_err(ours);
+            assert!(failure.what.starts_with("--header cannot set ") && failure.next.is_some(), "{failure:?}");
+        }
+    }
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        endpoint: EndpointArgs,
+    }
+
+    fn path(api: &str, url: &str) -> Result<String, Failure> {
+        use clap::Parser;
+        Line::parse_from(["x", "--api", api]).endpoint.target_of(url).map(|target| target.path)
+    }
+
+    #[test]
+    fn a_route_that_is_written_out_is_not_said_twice() {
+        for (api, url, expected) in [
+            ("generate", "http://h:1", "/generate"),
+            ("generate", "http://h:1/generate", "/generate"),
+            ("generate", "http://h:1/a/generate/", "/a/generate"),
+            ("generate", "http://h:1/degenerate", "/degenerate/generate"),
+            ("chat", "http://h:1/v1", "/v1/chat/completions"),
+            ("chat", "http://h:1/v1/chat/completions", "/v1/chat/completions"),
+            ("completions", "https://h/a/v1/", "/a/v1/completions"),
+            ("completions", "https://h/a/v1/completions", "/a/v1/completions"),
+        ] {
+            assert_eq!(path(api, url).as_deref().ok(), Some(expected), "{api} {url}");
+        }
+        for (api, url, next) in [
+            ("generate", "http://h:1/v1", "--api chat"),
+            ("generate", "http://h:1/v1/chat/completions", "--api chat"),
+            ("chat", "http://h:1/generate", "--api generate"),
+            ("completions", "http://h:1/v1/chat/completions", "--api chat"),
+        ] {
+            let failure = path(api, url).expect_err(url);
+            assert!(failure.next.as_deref().is_some_and(|told| told.contains(next)), "{failure:?}");
         }
     }
 }

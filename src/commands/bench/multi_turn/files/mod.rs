@@ -21,8 +21,8 @@ use crate::engine::load::session::{Next, Observer, Pass, PassId};
 use crate::engine::load::{Live, Record};
 
 pub(super) use resume::Resumed;
-pub(super) use writer::Manner as OpenManner;
-pub(super) use writer::open;
+pub(in crate::commands::bench) use writer::Manner as OpenManner;
+pub(in crate::commands::bench) use writer::open;
 
 /// The observer.
 pub(super) struct Files {
@@ -74,6 +74,7 @@ impl Files {
             dataset: args.dataset(),
             request_rate: (!args.follows_trace()).then_some(args.load.request_rate),
             max_concurrency: args.load.max_parallel,
+            goodput: args.goals.goodput.clone(),
             details: output.output_details,
         };
         Ok(Files {
@@ -124,7 +125,7 @@ impl Files {
 
 impl Observer for Files {
     fn begins(&mut self, pass: &PassId, conversations: u64, requests: u64, live: &Arc<Live>) {
-        self.sums = Serving::begins(live);
+        self.sums = Serving::begins(live, &self.flags.goodput);
         if self.pass < self.over {
             return;
         }

@@ -130,7 +130,7 @@ impl Line {
             finish_reason: answer.finish_reason.clone(),
             bad_frames: answer.bad_frames,
             outcome: exchange.outcome.word(),
-            said: said(&exchange.outcome),
+            said: exchange.outcome.said(),
         }
     }
 
@@ -181,16 +181,6 @@ impl Line {
     }
 }
 
-/// What an outcome says beside its kind.
-fn said(outcome: &Outcome) -> String {
-    match outcome {
-        Outcome::Connect(said) | Outcome::Broken(said) | Outcome::Refused(said) => said.clone(),
-        Outcome::Status { says, .. } => says.clone(),
-        Outcome::TooSlow(limit) => format!("silent, or not at its end, within {limit:?}"),
-        _ => String::new(),
-    }
-}
-
 /// The outcome of a word; an unknown one is a connection that broke, with its word among what is said.
 fn outcome(word: &str, said: &str) -> Outcome {
     let said = said.to_owned();
@@ -201,6 +191,8 @@ fn outcome(word: &str, said: &str) -> Outcome {
         "stream cut off" => Outcome::CutOff,
         "error in the stream" => Outcome::Refused(said),
         "no tokens" => Outcome::NoTokens,
+        "no stream" => Outcome::NoStream(said),
+        "bug in mcctl" => Outcome::Bug(said),
         "time-out" => Outcome::TooSlow(Duration::ZERO),
         _ => match word.strip_prefix("status ").and_then(|status| status.parse().ok()) {
             Some(status) => Outcome::Status { status, says: said, retry_after: None },
@@ -259,6 +251,8 @@ mod tests {
             "stream cut off",
             "error in the stream",
             "no tokens",
+            "no stream",
+            "bug in mcctl",
             "time-out",
             "status 503",
         ] {

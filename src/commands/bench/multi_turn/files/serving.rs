@@ -19,6 +19,7 @@ use serde_json::{Map, Value, json};
 
 use crate::commands::bench::multi_turn::files::sample::Sample;
 use crate::engine::load::answer::Arrival;
+use crate::engine::load::measure::goodput::{Goodput, Limit, Times};
 use crate::engine::load::session::Pass;
 use crate::engine::load::target::Outcome;
 use crate::engine::load::{Histogram, Live, Record};
@@ -39,6 +40,7 @@ pub(super) struct Flags {
     /// `None`: requests came at the times of a trace.
     pub request_rate: Option<f64>,
     pub max_concurrency: u32,
+    pub goodput: Vec<Limit>,
     pub details: bool,
 }
 
@@ -57,6 +59,8 @@ pub(super) struct Serving {
     storage: u64,
     told_tiers: bool,
     backend: Option<String>,
+    /// By latencies as they are in the line.
+    goodput: Goodput,
     peak_in_flight: u64,
     rounds: BTreeMap<u32, Round>,
     details: Details,
@@ -127,8 +131,8 @@ fn seconds(duration: Duration) -> f64 {
 }
 
 impl Serving {
-    pub(super) fn begins(live: &Arc<Live>) -> Serving {
-        Serving { live: Some(Arc::clone(live)), ..Serving::default() }
+    pub(super) fn begins(live: &Arc<Live>, goodput: &[Limit]) -> Serving {
+        Serving { live: Some(Arc::clone(live)), goodput: Goodput::new(goodput), ..Serving::default() }
     }
 
     pub(super) fn add(&mut self, record: &Record, details: bool) {
@@ -143,10 +147,15 @@ impl Serving {
             self.details.add(record, ttft);
         }
         if exchange.outcome != Outcome::Ok {
+            self.goodput.add_times(None);
             return;
         }
-        let e2e = seconds(exchange.end.saturating_sub(exchange.begun));
+        let whole = exchange.end.saturating_sub(exchange.begun);
+        let e2e = seconds(whole);
         let tokens = answer.completion_tokens.unwrap_or(exchange.arrived);
+        let first = exchange.first_token.map_or(Duration::ZERO, |first| first.saturating_sub(exchange.begun));
+        let tpot = (tokens > 1).then(|| whole.saturating_sub(first) / (tokens - 1));
+        self.goodput.add_times(Some(&Times { ttft: first, tpot, e2e: whole }));
         self.ttft.add(ttft);
         self.e2e.add(e2e);
         if tokens > 1 {
@@ -230,6 +239,19 @@ impl Serving {
         put("accept_length", Value::Null);
         put("max_output_tokens_per_s", json!(pass.tally.series.peak_output_per_s()));
         put("max_concurrent_requests", json!(self.peak_in_flight));
+        let limits = self.goodput.limits();
+        if !limits.is_empty() {
+            let sent = pass.sent();
+            let share = |met: u64| if sent == 0 { 0.0 } else { met as f64 / sent as f64 };
+            let of = |value: &dyn Fn(&Limit, u64) -> f64| -> Map<String, Value> {
+                let limits = limits.iter().zip(&self.goodput.met_by);
+                limits.map(|(limit, met)| (limit.metric.word().to_owned(), json!(value(limit, *met)))).collect()
+            };
+            put("goodput_slos_ms", Value::Object(of(&|limit, _| seconds(limit.most) * 1e3)));
+            put("request_goodput", json!(per_second(self.goodput.met as f64)));
+            put("slo_attainment", json!(share(self.goodput.met)));
+            put("slo_attainment_by_metric", Value::Object(of(&|_, met| share(met))));
+        }
         let tier = |tokens: u64| if self.told_tiers { json!(tokens) } else { Value::Null };
         put(
             "cache_report",

@@ -131,7 +131,8 @@ fn over_time(moments: &[Moment]) -> Vec<Plot> {
         Plot::new("The server's counters: tokens between tiers", seconds(), Axis::even("tokens so far"))
             .with(Series::line("evicted from L1", 5, of(&|m| m.evicted as f64)))
             .with(Series::line("copied to L2", 2, of(&|m| m.backed_up as f64)))
-            .with(Series::line("written to L3", 1, of(&|m| m.stored as f64))),
+            // The same as what is above it, where all that goes to L2 goes on to L3.
+            .with(Series::line("written to L3", 1, of(&|m| m.stored as f64)).dashed()),
     ];
     if moments.iter().any(|moment| moment.master.is_some()) {
         let objects = of(&|m| m.master.map_or(f64::NAN, |master| master.keys as f64));

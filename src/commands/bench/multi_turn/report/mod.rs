@@ -54,10 +54,14 @@ impl Report {
         if let Some(broke) = &executed.broke {
             doubts.push(format!("not all was done: {broke}"));
         }
+        let mut passes: Vec<PassReport> =
+            executed.passes.iter().map(|pass| PassReport::of(args, &measured.sides, pass)).collect();
+        let in_blocks = passes.iter().any(|pass| pass.block > 0);
+        passes.iter_mut().for_each(|pass| pass.in_blocks = in_blocks);
         Report {
             schema: "mcctl.bench.multi-turn/1",
             run: identity,
-            passes: executed.passes.iter().map(|pass| PassReport::of(args, &measured.sides, pass)).collect(),
+            passes,
             comparison: None,
             sweep: None,
             kep74: None,
@@ -94,6 +98,26 @@ impl Report {
             [] => doubt.to_owned(),
         });
         self.doubts.iter().cloned().chain(told).collect()
+    }
+
+    /// What was measured, in a line: the endpoints by name where there are several.
+    pub fn title(&self) -> String {
+        if let Some(ComparisonReport { a, b, .. }) = &self.comparison {
+            return format!("mcctl bench compare: {} ({}) against {} ({})", b.name, b.target, a.name, a.target);
+        }
+        let mut targets: Vec<String> = Vec::new();
+        let several = self.passes.iter().any(|pass| pass.side != self.passes[0].side);
+        for pass in &self.passes {
+            let target = if several { format!("{} ({})", pass.side, pass.target) } else { pass.target.clone() };
+            if !targets.contains(&target) {
+                targets.push(target);
+            }
+        }
+        if targets.is_empty() {
+            "mcctl bench multi-turn".to_owned()
+        } else {
+            format!("mcctl bench multi-turn: {}", targets.join(", "))
+        }
     }
 
     /// What is shown, in order.

@@ -61,6 +61,9 @@ pub(in crate::commands::bench) struct PassReport {
     pub generator: Generator,
     /// Why the figures may be doubted.
     pub doubts: Vec<String>,
+    /// Are there passes of several blocks? Then each is named.
+    #[serde(skip)]
+    pub in_blocks: bool,
 }
 
 /// How the generator itself fared.
@@ -203,14 +206,16 @@ impl PassReport {
             goals: None,
             generator: Generator::of(&pass.ran),
             doubts: doubts(args, pass),
+            in_blocks: false,
         }
     }
 
     /// What it is called where there are several.
     pub fn label(&self) -> String {
-        match self.block {
-            0 => format!("{} {}", self.side, self.name),
-            block => format!("{} {} (block {block})", self.side, self.name),
+        if self.in_blocks {
+            format!("{} {} (block {})", self.side, self.name, self.block)
+        } else {
+            format!("{} {}", self.side, self.name)
         }
     }
 }

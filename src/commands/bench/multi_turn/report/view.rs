@@ -34,23 +34,78 @@ pub(super) fn overview(passes: &[PassReport]) -> Section {
         "ITL mean, ms",
     ];
     let mut sheet = Sheet::new("", &head);
+    let mut sums: Vec<(String, Sum)> = Vec::new();
     for pass in passes {
-        let mean = |summary: &Option<Summary>| summary.map_or("-".to_owned(), |summary| ms(summary.mean));
-        sheet.row([
-            cut(&pass.label(), 28),
-            pass.sent.to_string(),
-            pass.completed.to_string(),
-            pass.failed.to_string(),
-            format!("{:.1}", pass.seconds),
-            format!("{:.2}", pass.requests_per_s),
-            format!("{:.0}", pass.input_tokens_per_s),
-            format!("{:.0}", pass.output_tokens_per_s),
-            percent(pass.tokens.cached(), pass.tokens.prompt),
-            mean(&pass.ttft),
-            mean(&pass.itl),
-        ]);
+        let mut own = Sum::default();
+        own.add(pass);
+        sheet.row(own.row(cut(&pass.label(), 28)));
+        let name = format!("{} {}", pass.side, pass.name);
+        match sums.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, sum)) => sum.add(pass),
+            None => sums.push((name, own)),
+        }
     }
-    Section { sheets: vec![sheet], ..Section::new("Passes") }
+    let mut sheets = vec![sheet];
+    if passes.iter().any(|pass| pass.in_blocks) {
+        let mut sheet = Sheet::new("All blocks together", &head);
+        for (name, sum) in sums {
+            sheet.row(sum.row(cut(&name, 28)));
+        }
+        sheets.push(sheet);
+    }
+    Section { sheets, ..Section::new("Passes") }
+}
+
+/// Passes together, as one row.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    sent: u64,
+    completed: u64,
+    failed: u64,
+    /// Of the passes, without what lies between them.
+    seconds: f64,
+    input: u64,
+    output: u64,
+    cached: u64,
+    /// Milliseconds in all, and of how many.
+    ttft: (f64, u64),
+    itl: (f64, u64),
+}
+
+impl Sum {
+    fn add(&mut self, pass: &PassReport) {
+        self.sent += pass.sent;
+        self.completed += pass.completed;
+        self.failed += pass.failed;
+        self.seconds += pass.seconds;
+        self.input += pass.tokens.prompt;
+        self.output += pass.tokens.completion + pass.tokens.uncounted;
+        self.cached += pass.tokens.cached();
+        for (sum, of) in [(&mut self.ttft, &pass.ttft), (&mut self.itl, &pass.itl)] {
+            if let Some(of) = of {
+                *sum = (sum.0 + super::ms(of.mean) * of.count as f64, sum.1 + of.count);
+            }
+        }
+    }
+
+    fn row(&self, name: String) -> [String; 11] {
+        let per_second = |count: u64| if self.seconds > 0.0 { count as f64 / self.seconds } else { 0.0 };
+        let mean =
+            |(ms, count): (f64, u64)| if count == 0 { "-".to_owned() } else { format!("{:.1}", ms / count as f64) };
+        [
+            name,
+            self.sent.to_string(),
+            self.completed.to_string(),
+            self.failed.to_string(),
+            format!("{:.1}", self.seconds),
+            format!("{:.2}", per_second(self.completed)),
+            format!("{:.0}", per_second(self.input)),
+            format!("{:.0}", per_second(self.output)),
+            percent(self.cached, self.input),
+            mean(self.ttft),
+            mean(self.itl),
+        ]
+    }
 }
 
 /// One of them.

@@ -84,6 +84,7 @@ pub(super) fn gather<T>(
             Ok(!taken.is_full())
         })?;
         (dataset.conversations, dataset.left_out) = (found, left_out);
+        dataset.passed_over = reading.offset - taken.pass_over;
         return Ok(dataset);
     }
     let mut sample = Sample::new(reading);
@@ -108,6 +109,7 @@ pub(super) fn gather<T>(
             }
         }
     }
+    dataset.passed_over = reading.offset - taken.pass_over;
     Ok(dataset)
 }
 

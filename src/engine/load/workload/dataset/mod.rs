@@ -117,7 +117,7 @@ pub enum DatasetError {
         reason: String,
     },
     /// Nothing is left to send.
-    #[error("{file}: none of {rows} rows can be sent: {skipped} malformed, {left_out} left out by their lengths")]
+    #[error("{file}: none of {rows} rows can be sent: {skipped} malformed{}, {left_out} left out by their lengths", first(.bad.as_ref()))]
     Empty {
         /// The file as the user named it.
         file: String,
@@ -125,8 +125,32 @@ pub enum DatasetError {
         rows: u64,
         /// Malformed ones that were skipped.
         skipped: u64,
+        /// The first of them.
+        bad: Option<BadRow>,
         /// Those that are too short, too long, or without a turn.
         left_out: u64,
+    },
+    /// Every row is malformed.
+    #[error("{file}: none of {rows} rows is well-formed; the first, line {}: {}", .bad.line, .bad.reason)]
+    AllBad {
+        /// The file as the user named it.
+        file: String,
+        /// Rows in it.
+        rows: u64,
+        /// The first of them.
+        bad: BadRow,
+    },
+    /// All that could be sent was passed over.
+    #[error("{file}: {offset} conversations are to be passed over, and there are {conversations} (in {rows} rows)")]
+    Offset {
+        /// The file as the user named it.
+        file: String,
+        /// To be passed over.
+        offset: usize,
+        /// That could be sent.
+        conversations: usize,
+        /// Rows in it.
+        rows: u64,
     },
     /// Something can only be had with a tokenizer.
     #[error("{what} can only be told with a tokenizer")]
@@ -134,6 +158,11 @@ pub enum DatasetError {
         /// What.
         what: &'static str,
     },
+}
+
+/// The first of the malformed rows, behind their number.
+fn first(bad: Option<&BadRow>) -> String {
+    bad.map_or_else(String::new, |bad| format!(" (the first, line {}: {})", bad.line, bad.reason))
 }
 
 /// A malformed row.
@@ -216,6 +245,8 @@ pub struct Dataset {
     pub first_bad: Option<BadRow>,
     /// Rows that are too short, too long, or without a turn.
     pub left_out: u64,
+    /// Conversations before those that are played.
+    pub passed_over: usize,
     /// Lengths are estimated from words, for want of a tokenizer.
     pub estimated: bool,
 }
@@ -236,11 +267,15 @@ pub fn read(input: impl BufRead, file: &str, format: Format, reading: &Reading) 
         Format::Loogle => longbench::read_loogle(input, file, reading),
     }?;
     if dataset.conversations.is_empty() {
-        let Dataset { rows, skipped, left_out, .. } = dataset;
+        let Dataset { rows, skipped, left_out, passed_over, .. } = dataset;
+        let file = file.to_owned();
         return Err(match dataset.first_bad {
             // All that there was is malformed: that is what has to be known.
-            Some(bad) if skipped == rows => DatasetError::Row { file: file.to_owned(), bad },
-            _ => DatasetError::Empty { file: file.to_owned(), rows, skipped, left_out },
+            Some(bad) if skipped == rows => DatasetError::AllBad { file, rows, bad },
+            _ if passed_over > 0 => {
+                DatasetError::Offset { file, offset: reading.offset, conversations: passed_over, rows }
+            }
+            bad => DatasetError::Empty { file, rows, skipped, bad, left_out },
         });
     }
     Ok(dataset)

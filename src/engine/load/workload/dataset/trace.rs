@@ -218,6 +218,7 @@ pub(super) fn read(input: impl BufRead, file: &str, reading: &Reading) -> Result
     dataset.left_out = dataset.rows
         - dataset.skipped
         - conversations.iter().map(|conversation| conversation.turns.len() as u64).sum::<u64>();
+    dataset.passed_over = conversations.len().min(reading.offset);
     dataset.conversations = choose(conversations, reading);
     dataset.estimated = reading.context.is_some() && reading.tokenizer.is_none();
     retime(&mut dataset.conversations, reading.slowdown);
