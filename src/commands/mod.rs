@@ -27,6 +27,7 @@ pub mod status;
 pub mod store;
 pub mod svg;
 pub mod target;
+pub mod transport;
 mod tree;
 pub mod up;
 

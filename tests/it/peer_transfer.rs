@@ -10,7 +10,7 @@ use mcctl::engine::http::Running;
 use mcctl::engine::metadata::{KeySpace, MetadataService, MetadataUri};
 use mcctl::engine::sys::Memory;
 use mcctl::engine::transfer::{
-    Access, Op, OpKind, Protocol, RemoteAddr, TransferConfig, TransferEngine, TransferError, TransferSettings,
+    Access, Op, OpKind, Protocol, RdmaWish, RemoteAddr, TransferConfig, TransferEngine, TransferError, TransferSettings,
 };
 use serde_json::{Value, json};
 
@@ -49,6 +49,7 @@ impl Finding {
             metadata: self.text().parse::<MetadataUri>().unwrap(),
             protocol: Protocol::Tcp,
             announce_host: Some("127.0.0.1".to_owned()),
+            rdma: RdmaWish::default(),
             settings: TransferSettings::default(),
         };
         TransferEngine::start(config, RealEnv::new()).await

@@ -13,7 +13,7 @@ use mcctl::engine::rpc::Timeouts;
 use mcctl::engine::store::{ClientConfig, Node, NodeConfig, NodeError, PutOutcome, StoreError, name};
 use mcctl::engine::sys::memory::Memory;
 use mcctl::engine::sys::pages::MemoryPolicy;
-use mcctl::engine::transfer::{Protocol, TransferConfig, TransferEngine, TransferSettings};
+use mcctl::engine::transfer::{Protocol, RdmaWish, TransferConfig, TransferEngine, TransferSettings};
 use mcctl::engine::wire::types::{ReplicateConfig, Segment};
 
 const MIB: usize = 1 << 20;
@@ -35,6 +35,7 @@ fn config(master: u16, segment_mib: u64) -> NodeConfig {
             metadata: MetadataUri::P2p,
             protocol: Protocol::Tcp,
             announce_host: None,
+            rdma: RdmaWish::default(),
             settings: TransferSettings::default(),
         },
         client: ClientConfig { timeouts, ..ClientConfig::new(HostPort::new("127.0.0.1", master)) },

@@ -1,5 +1,6 @@
 //! The transfer engine against itself: bytes, refusals, and peers that hang, die and come back.
 
+mod connections;
 mod fake;
 mod records;
 
@@ -18,7 +19,7 @@ use mcctl::engine::sys::Memory;
 use mcctl::engine::transfer::config::Framing;
 use mcctl::engine::transfer::tcp::{Header, Version};
 use mcctl::engine::transfer::{
-    Access, Op, OpKind, Protocol, RemoteAddr, TransferConfig, TransferEngine, TransferError, TransferSettings,
+    Access, Op, OpKind, Protocol, RdmaWish, RemoteAddr, TransferConfig, TransferEngine, TransferError, TransferSettings,
 };
 use mcctl::engine::wire::json::SegmentDescriptor;
 
@@ -32,6 +33,7 @@ fn config(name: &str) -> TransferConfig {
         metadata: MetadataUri::P2p,
         protocol: Protocol::Tcp,
         announce_host: None,
+        rdma: RdmaWish::default(),
         settings: TransferSettings::default(),
     }
 }
@@ -52,15 +54,15 @@ async fn target(len: usize) -> (TransferEngine, Arc<Memory>) {
     (engine, memory)
 }
 
-fn pattern(len: usize, seed: u8) -> Vec<u8> {
+pub(crate) fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i % 251) as u8 ^ (i / 251 % 249) as u8 ^ seed).collect()
 }
 
-fn memory(len: usize, seed: u8) -> Arc<Memory> {
+pub(crate) fn memory(len: usize, seed: u8) -> Arc<Memory> {
     Arc::new(Memory::from_vec(pattern(len, seed)))
 }
 
-fn op(kind: OpKind, local: &Arc<Memory>, offset: usize, len: usize, remote: u64) -> Op {
+pub(crate) fn op(kind: OpKind, local: &Arc<Memory>, offset: usize, len: usize, remote: u64) -> Op {
     Op { kind, local: local.slice(offset, len).unwrap(), remote: RemoteAddr(remote) }
 }
 
@@ -273,7 +275,16 @@ async fn overlapping_and_empty_memory_cannot_be_registered() {
 async fn rdma_is_refused_and_never_tcp_in_disguise() {
     let config = TransferConfig { protocol: Protocol::Rdma, ..config("127.0.0.1") };
     let error = TransferEngine::start(config, RealEnv::new()).await.err().unwrap();
-    assert_eq!(error.to_string(), "protocol 'rdma' is not supported: this release moves bytes over tcp only");
+    assert!(matches!(error, TransferError::NoRdma { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn rdma_that_cannot_be_had_is_tcp_only_where_that_is_allowed() {
+    let rdma = RdmaWish { devices: vec!["none_such".to_owned()], tcp_instead: true };
+    let config = TransferConfig { protocol: Protocol::Rdma, rdma, ..config("127.0.0.1") };
+    let engine = TransferEngine::start(config, RealEnv::new()).await.unwrap();
+    assert_eq!(engine.protocol(), "tcp");
+    assert_ne!(engine.data_port(), 0);
 }
 
 #[tokio::test]

@@ -4,10 +4,12 @@ Runs in the wheel's environment (tests/peers/install). Each check is a function 
 order of the file over one client, a line each on stdout, and a last line "N passed, N failed". Exit 0 when none failed.
 
   client_suite.py --master H:P --metadata P2PHANDSHAKE|http://H:P/metadata [--hostname 127.0.0.1] [--nodes 1]
-                  [--segment-size BYTES] [--local-buffer BYTES] [--only NAME,NAME]
+                  [--segment-size BYTES] [--local-buffer BYTES] [--device rxe0,rxe1] [--batch 128] [--largest BYTES]
+                  [--small 1000] [--only NAME,NAME]
 
 `--nodes` is the number of store nodes behind the master (this client's own segment not counted): it decides what
-replica_num 2 can give. With --segment-size 0 the process is a pure client: every byte crosses to the nodes.
+replica_num 2 can give. With --segment-size 0 the process is a pure client: every byte crosses to the nodes. With --device they
+cross by RDMA. Where that is slow, --batch, --largest and --small make the large checks smaller.
 The numbers asserted are those of the real master 0.3.13.post1: the suite is itself checked against it.
 """
 import argparse
@@ -32,6 +34,10 @@ ap.add_argument("--hostname", default="127.0.0.1")
 ap.add_argument("--nodes", type=int, default=1)
 ap.add_argument("--segment-size", type=int, default=0)
 ap.add_argument("--local-buffer", type=int, default=80 * MIB)
+ap.add_argument("--device", default="")
+ap.add_argument("--batch", type=int, default=128, help="objects of 1 MiB in the large batch")
+ap.add_argument("--largest", type=int, default=64 * MIB)
+ap.add_argument("--small", type=int, default=1000, help="small objects; a multiple of 125")
 ap.add_argument("--only", default="")
 a = ap.parse_args()
 
@@ -78,7 +84,7 @@ class Buffer:
 
 
 def sizes_from_one_byte_to_64_mib_come_back_identical():
-    for i, size in enumerate((1, 4 * KIB, MIB, 64 * MIB)):
+    for i, size in enumerate((1, 4 * KIB, MIB, a.largest)):
         key, value = f"suite/size/{size}", payload(1000 + i, size)
         equal(store.put(key, value), 0, f"put of {size} B")
         equal(store.is_exist(key), 1, f"is_exist of {size} B")
@@ -127,7 +133,7 @@ def a_batch_says_of_each_key_whether_it_exists():
 
 
 def a_batch_of_128_mib_moves_between_registered_buffers():
-    n, size = 128, MIB
+    n, size = a.batch, MIB
     keys = [f"suite/batch/{i:03d}_0_k" for i in range(n)]
     with Buffer(n * size) as b:
         for i in range(n):
@@ -246,18 +252,19 @@ def a_hard_pinned_object_is_stored_and_read_like_any_other():
 
 
 def a_thousand_small_objects_come_and_go():
-    keys = [f"suite/small/{i}" for i in range(1000)]
+    n = a.small
+    keys, size = [f"suite/small/{i}" for i in range(n)], n * 4 * KIB
     with Buffer(4 * MIB) as b:
-        b.map[:4000 * KIB] = payload(7000, 4000 * KIB)
-        ptrs, lens = [b.ptr + 4 * KIB * i for i in range(1000)], [4 * KIB] * 1000
-        for i in range(0, 1000, 125):
+        b.map[:size] = payload(7000, size)
+        ptrs, lens = [b.ptr + 4 * KIB * i for i in range(n)], [4 * KIB] * n
+        for i in range(0, n, 125):
             equal(store.batch_put_from(keys[i:i + 125], ptrs[i:i + 125], lens[i:i + 125]), [0] * 125)
         b.map[:] = b"\0" * (4 * MIB)
-        for i in range(0, 1000, 125):
+        for i in range(0, n, 125):
             equal(store.batch_get_into(keys[i:i + 125], ptrs[i:i + 125], lens[i:i + 125]), [4 * KIB] * 125)
-        same_bytes(b.map[:4000 * KIB], payload(7000, 4000 * KIB), "all of them")
-    equal(store.batch_is_exist(keys), [1] * 1000)
-    equal(store.remove_all(True), 1000)
+        same_bytes(b.map[:size], payload(7000, size), "all of them")
+    equal(store.batch_is_exist(keys), [1] * n)
+    equal(store.remove_all(True), n)
 
 
 def the_client_says_it_is_healthy_and_closes():
@@ -266,7 +273,7 @@ def the_client_says_it_is_healthy_and_closes():
 
 
 def main():
-    rc = store.setup(a.hostname, a.metadata, a.segment_size, a.local_buffer, "tcp", "", a.master)
+    rc = store.setup(a.hostname, a.metadata, a.segment_size, a.local_buffer, "rdma" if a.device else "tcp", a.device, a.master)
     if rc:
         print(f"setup answered {rc}\n0 passed, 1 failed", flush=True)
         return 1

@@ -1,8 +1,9 @@
 """One real Python client that does what it is told, a JSON object per line: for tests that must do something between two
 of its calls (kill a node, restart the master) or keep it alive as a contributing node.
 
-  client_worker.py MASTER METADATA HOSTNAME SEGMENT_BYTES LOCAL_BUFFER_BYTES
+  client_worker.py MASTER METADATA HOSTNAME SEGMENT_BYTES LOCAL_BUFFER_BYTES [DEVICES]
 
+With DEVICES ("rxe0,rxe1") bytes go over RDMA, else TCP.
 Answers begin with "@" (the wheel may print lines of its own): first {"setup": rc}, then one per command:
   {"do":"put","key":k,"seed":s,"size":n[,"replicas":r]} -> {"rc":0}       {"do":"upsert",...} likewise
   {"do":"get","key":k,"seed":s,"size":n} -> {"size":found,"same":bool}    {"do":"exist","key":k} -> {"rc":1}
@@ -21,6 +22,7 @@ from mooncake.store import MooncakeDistributedStore, ReplicateConfig
 from payload import payload
 
 master, metadata, hostname, segment, local = sys.argv[1:6]
+device = sys.argv[6] if len(sys.argv) > 6 else ""
 store = MooncakeDistributedStore()
 
 
@@ -58,7 +60,7 @@ DO = {
 
 def main():
     t = time.monotonic()
-    rc = store.setup(hostname, metadata, int(segment), int(local), "tcp", "", master)
+    rc = store.setup(hostname, metadata, int(segment), int(local), "rdma" if device else "tcp", device, master)
     say(setup=rc, ms=(time.monotonic() - t) * 1e3)
     for line in sys.stdin if rc == 0 else ():
         c = json.loads(line)

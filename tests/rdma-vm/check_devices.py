@@ -46,6 +46,35 @@ def devinfo(text):
     return devices
 
 
+def number(text):
+    """The number of `4096 (5)`, `0x800000`, `PORT_ACTIVE (4)` without what stands behind it."""
+    return int(text.split()[0], 0)
+
+
+def verbs(moment, told, theirs):
+    """The limits and ports as libibverbs tells them."""
+    same(f"{moment}: verbs", told["missing"], None)
+    same(f"{moment}: verbs devices", [d["name"] for d in told["devices"]], list(theirs))
+    for ours in told["devices"]:
+        name, other = ours["name"], theirs[ours["name"]]
+        attributes = ours["attributes"]
+        same(f"{moment}: {name} verbs firmware", attributes.pop("fw_ver"), other["fw_ver"])
+        same(f"{moment}: {name} limits that ibv_devinfo does not print", sorted(attributes.keys() - other.keys()), [])
+        for key in attributes.keys() & other.keys():
+            same(f"{moment}: {name} {key}", attributes[key], number(other[key]))
+        same(f"{moment}: {name} verbs ports", [p["number"] for p in ours["ports"]], [q["port"] for q in other["ports"]])
+        for p, q in zip(ours["ports"], other["ports"]):
+            at = f"{moment}: {name}/{p['number']} verbs"
+            same(f"{at} state", f"PORT_{p['state']}", q["state"].split()[0])
+            same(f"{at} link layer", p["link_layer"], q["link_layer"])
+            for ours_key, key in {"lid": "port_lid", "lmc": "port_lmc"}.items():
+                same(f"{at} {key}", p[ours_key], number(q[key]))
+            for key in ("max_mtu", "active_mtu", "sm_lid", "max_msg_sz", "gid_tbl_len", "pkey_tbl_len", "port_cap_flags"):
+                same(f"{at} {key}", p[key], number(q[key]))
+            for key in ("active_width", "active_speed", "phys_state"):
+                same(f"{at} {key}", f"({p[key]})", q[key].split()[-1])
+
+
 def compare(moment):
     doc = json.loads(run(MCCTL, "devices", "--json"))
     ours = {d["name"]: d for d in doc["devices"]}
@@ -69,6 +98,7 @@ def compare(moment):
             gids = {g["index"]: (ipaddress.ip_address(g["gid"]), g["kind"]) for g in p["gids"]}
             kinds = {"RoCE v2": "roce-v2", "RoCE v1": "roce-v1", "IB/RoCE v1": "roce-v1"}
             same(f"{at} GIDs", gids, {i: (g, kinds.get(k, k)) for i, (g, k) in q["gids"].items()})
+    verbs(moment, doc["verbs"], theirs)
     links = {(l["ifname"], l["port"]): l for l in json.loads(run("rdma", "-j", "link"))}
     same(f"{moment}: links", sorted((d["name"], p["number"]) for d in doc["devices"] for p in d["ports"]), sorted(links))
     for (name, number), link in links.items():

@@ -5,22 +5,31 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::commands::args;
+use crate::commands::args::{self, show_duration};
 use crate::commands::bench::sheet::{Section, Sheet};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
-use crate::commands::serve::node;
-use crate::commands::store::link::{LinkArgs, LinkPlan};
+use crate::commands::serve::node::{self, NodePlan};
+use crate::commands::store::link::{self, LinkArgs, LinkPlan};
+use crate::commands::target::Master;
+use crate::commands::transport::TransportArgs;
 use crate::engine::base::ByteSize;
 use crate::engine::bench::store::{self as bench, Done, Pass, Plan, PlanError, Stop};
 use crate::engine::env::{Env, RealEnv, processors};
 use crate::engine::load::{Seed, Summary};
-use crate::engine::store::{Node, StoreClient, StoreError};
+use crate::engine::store::{Node, NodeError, StoreClient, StoreError};
 use crate::engine::sys::host;
 
 /// What is stored and read, and how.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "An object that is not there when it is read is a failure: evicted, or never stored. With --overfill, which is for stores \
+    smaller than what is put, it is counted, and no failure. An object that got fewer copies than --replicas, since too few nodes had \
+    room, is counted and a reason for doubt.\n\
+    Exit codes: 0 all went well, 1 objects failed or were missing, or a signal ended it (what ran is reported), 2 command line wrong, \
+    3 the master does not answer, 4 this host lacks the memory."
+)]
 pub struct Args {
     /// Bytes of an object; several, separated by ',', are taken in turn
     #[arg(long, visible_alias = "value-size", value_name = "SIZE,..", default_value = "1mb", value_delimiter = ',')]
@@ -49,6 +58,9 @@ pub struct Args {
     /// Copies of each object
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
     replicas: u64,
+    /// The store is to be overfilled: objects that are no longer there when they are read are counted, and no failure
+    #[arg(long)]
+    overfill: bool,
     /// Leave the objects in the store
     #[arg(long)]
     keep: bool,
@@ -60,6 +72,8 @@ pub struct Args {
     json: bool,
     #[command(flatten)]
     link: LinkArgs,
+    #[command(flatten)]
+    transport: TransportArgs,
 }
 
 /// Batches below which a median says little.
@@ -78,13 +92,16 @@ impl Args {
         runtime::block_on(processors().max(2), async {
             let mut signals = Signals::take()?;
             let master = self.link.master.resolve()?;
-            let LinkPlan { node: node_plan, config, warnings } = self.link.plan(&master).await?;
+            let LinkPlan { node: node_plan, config, warnings } = self.link.over(&self.transport).plan(&master).await?;
             for warning in warnings {
                 output::say(format!("warning: {warning}"));
             }
             let client_config = config.client.clone();
+            let began = env.now();
             let node = tokio::select! {
-                started = Node::start(config, env.clone()) => started.map_err(|error| node::failure(&node_plan, error))?,
+                started = Node::start(config, env.clone()) => {
+                    started.map_err(|error| unstarted(&master, &node_plan, error, env.now().since(began)))?
+                }
                 signal = signals.next() => return Err(Failure::no(format!("{signal}: stopped before it was ready"))),
             };
             let mut clients = Vec::new();
@@ -187,8 +204,25 @@ impl Args {
         } else {
             output::data(report.text())?;
         }
-        Ok(if report.failures() > 0 { Exit::No } else { Exit::Done })
+        Ok(report.exit())
     }
+}
+
+/// The client did not start within `took`.
+fn unstarted(master: &Master, plan: &NodePlan, error: NodeError, took: Duration) -> Failure {
+    let NodeError::Master(error) = error else { return node::failure(plan, error) };
+    let mut failure = link::failure(master, "connect", &error);
+    if failure.exit == Exit::Unreachable {
+        let limits = master.timeouts();
+        let found = failure.found.take().unwrap_or_default();
+        failure.found = Some(format!(
+            "{found}, after {} (at most {} for a connection, {} for an answer: --timeout)",
+            show_duration(took),
+            show_duration(limits.connect),
+            show_duration(limits.call)
+        ));
+    }
+    failure
 }
 
 /// The document.
@@ -206,6 +240,8 @@ struct Report {
     zipf: Option<f64>,
     seed: u64,
     verified: bool,
+    /// Were objects to be missing?
+    overfill: bool,
     stopped: bool,
     passes: Vec<PassReport>,
     /// Objects that were removed at the end; none: they are left, or nobody knows.
@@ -235,6 +271,8 @@ struct Figures {
     latency: Option<Summary>,
     missing: u64,
     already_there: u64,
+    /// Objects that got fewer copies than were asked for.
+    fewer_copies: u64,
     verified: u64,
     failed: u64,
     failures: BTreeMap<String, FailureReport>,
@@ -259,6 +297,7 @@ impl Figures {
             latency: done.latency.summary(),
             missing: done.missing,
             already_there: done.taken,
+            fewer_copies: done.fewer_copies,
             verified: done.verified,
             failed,
             failures: done
@@ -294,10 +333,16 @@ impl Report {
                         pass.name
                     ));
                 }
-                if done.missing > 0 {
+                if done.missing > 0 && args.overfill {
                     doubts.push(format!(
-                        "{}: {} objects were not there to be read: the store has evicted them, or never got them",
+                        "{}: {} objects were not there to be read; the figures are of those that were",
                         pass.name, done.missing
+                    ));
+                }
+                if done.fewer_copies > 0 {
+                    doubts.push(format!(
+                        "{}: {} of {} objects got fewer copies than --replicas {}: there were not enough nodes with room for them",
+                        pass.name, done.fewer_copies, done.objects, plan.replicas
                     ));
                 }
             }
@@ -332,6 +377,7 @@ impl Report {
             zipf: plan.zipf,
             seed: plan.seed.0,
             verified: plan.verify,
+            overfill: args.overfill,
             stopped,
             passes: passes.collect(),
             removed,
@@ -348,8 +394,15 @@ impl Report {
         })
     }
 
+    /// Objects that failed, those that were not there among them unless that was to be so.
     fn failures(&self) -> u64 {
-        self.figures().map(|(_, _, figures)| figures.failed).sum()
+        let missing = |figures: &Figures| if self.overfill { 0 } else { figures.missing };
+        self.figures().map(|(_, _, figures)| figures.failed + missing(figures)).sum()
+    }
+
+    /// How the run ends: 1 where anything failed, or not all of it was done.
+    fn exit(&self) -> Exit {
+        if self.failures() > 0 || self.stopped { Exit::No } else { Exit::Done }
     }
 
     /// The report for people.
@@ -410,6 +463,13 @@ impl Report {
         for (pass, what, figures) in self.figures() {
             for (name, failed) in &figures.failures {
                 text.push_str(&format!("failed: {}: {what}: {} x {name}: {}\n", pass.name, failed.count, failed.first));
+            }
+            if figures.missing > 0 && !self.overfill {
+                text.push_str(&format!(
+                    "failed: {}: {what}: {} objects were not there: the store has evicted them, or never got them (a store that is \
+                     smaller than what is put takes --overfill)\n",
+                    pass.name, figures.missing
+                ));
             }
         }
         if self.verified {

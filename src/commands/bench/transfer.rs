@@ -11,15 +11,14 @@ use serde::Serialize;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
+use crate::commands::transport::{self, TransportArgs};
 use crate::engine::base::ByteSize;
 use crate::engine::bench::transfer::{self as bench, BenchError, Plan, Report};
 use crate::engine::env::RealEnv;
 use crate::engine::load::Summary;
 use crate::engine::metadata::MetadataUri;
 use crate::engine::sys::{Memory, MemoryError, MemoryPolicy, MemorySource};
-use crate::engine::transfer::{
-    Access, OpKind, Protocol, TransferConfig, TransferEngine, TransferError, TransferSettings,
-};
+use crate::engine::transfer::{Access, OpKind, TransferConfig, TransferEngine, TransferError, TransferSettings};
 
 /// Which end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -72,9 +71,9 @@ pub struct Args {
     /// Memory of this end; raised to block size x batch size x threads
     #[arg(long, alias = "buffer_size", default_value = "1gb", value_name = "SIZE")]
     buffer_size: ByteSize,
-    /// How bytes are moved: tcp
-    #[arg(long, default_value = "tcp")]
-    protocol: String,
+    /// How bytes are moved
+    #[command(flatten)]
+    transport: TransportArgs,
     /// Compare the bytes of every batch (the figures then include that)
     #[arg(long)]
     verify: bool,
@@ -97,7 +96,7 @@ pub fn run(args: &Args) -> Outcome {
              --mode target to be one",
         ));
     }
-    let protocol: Protocol = args.protocol.parse().map_err(|e| failed(&e, args))?;
+    let transport = args.transport.transport(|name| std::env::var(name).ok())?;
     let lookup = |name: &str| std::env::var(name).ok();
     let (settings, mut warnings) = TransferSettings::from_env(&lookup);
     let (policy, more) = MemoryPolicy::from_env(&lookup);
@@ -122,8 +121,9 @@ pub fn run(args: &Args) -> Outcome {
     let config = TransferConfig {
         local_server_name: args.local_server_name.clone(),
         metadata: args.metadata_server.clone(),
-        protocol,
+        protocol: transport.protocol,
         announce_host: None,
+        rdma: transport.rdma.clone(),
         settings,
     };
     runtime::block_on(1, async {
@@ -131,7 +131,9 @@ pub fn run(args: &Args) -> Outcome {
         let mut signals = Signals::take()?;
         let mut starting = pin!(TransferEngine::start(config, RealEnv::new()));
         let engine = tokio::select! {
-            started = &mut starting => started.map_err(|e| failed(&e, args))?,
+            started = &mut starting => started.map_err(|error| {
+                transport::failure(&error, &transport.origin).unwrap_or_else(|| failed(&error, args))
+            })?,
             signal = signals.next() => {
                 let end = async {
                     if let Ok(engine) = starting.await {
@@ -162,8 +164,11 @@ async fn target(engine: &TransferEngine, buffer: Memory, signals: &mut Signals, 
     engine.register(&Arc::new(buffer), Access::Remote).await.map_err(|e| failed(&e, args))?;
     let (at, segment, data) = (engine.handshake(), engine.segment_name(), engine.data_port());
     if args.json {
-        let ready = Ready { listening: at.to_string(), segment, data_port: data, buffer_bytes: bytes };
+        let protocol = engine.protocol();
+        let ready = Ready { listening: at.to_string(), segment, protocol, data_port: data, buffer_bytes: bytes };
         output::json(&ready)?;
+    } else if data == 0 {
+        output::line(format_args!("listening on {at} (segment {segment}, {}, {bytes} bytes)", engine.protocol()))?;
     } else {
         output::line(format_args!("listening on {at} (segment {segment}, data port {data}, {bytes} bytes)"))?;
     }
@@ -187,11 +192,11 @@ async fn initiator(engine: &TransferEngine, buffer: Memory, plan: Plan, args: &A
         bench::run(&mine, &plan, base, &buffer, &RealEnv::new())
     };
     let report = tokio::task::spawn_blocking(work).await.map_err(|e| Failure::host(e.to_string()))?;
-    print(&report.map_err(|e| bench_failed(e, args))?, args)?;
+    print(&report.map_err(|e| bench_failed(e, args))?, engine.protocol(), args)?;
     Ok(Exit::Done)
 }
 
-fn print(report: &Report, args: &Args) -> Result<(), Failure> {
+fn print(report: &Report, protocol: &'static str, args: &Args) -> Result<(), Failure> {
     let gb_s = report.bytes_per_second() / 1e9;
     let latency = report.batch.summary();
     let us = |of: fn(&Summary) -> Option<Duration>| latency.as_ref().and_then(of).map(|took| took.as_secs_f64() * 1e6);
@@ -200,6 +205,7 @@ fn print(report: &Report, args: &Args) -> Result<(), Failure> {
         return output::json(&Figures {
             schema: "mcctl.bench.transfer/1",
             operation: if args.operation == Operation::Read { "read" } else { "write" },
+            protocol,
             block_bytes: args.block_size.0,
             batch: args.batch_size,
             threads: args.threads,
@@ -238,6 +244,7 @@ fn print(report: &Report, args: &Args) -> Result<(), Failure> {
 struct Ready<'a> {
     listening: String,
     segment: &'a str,
+    protocol: &'static str,
     data_port: u16,
     buffer_bytes: usize,
 }
@@ -264,6 +271,7 @@ const BATCHES_MIN: u64 = 30;
 struct Figures {
     schema: &'static str,
     operation: &'static str,
+    protocol: &'static str,
     block_bytes: u64,
     batch: u32,
     threads: u32,
@@ -299,9 +307,9 @@ fn failed(error: &TransferError, args: &Args) -> Failure {
     let cause = std::error::Error::source(error).map(ToString::to_string);
     let segment = args.segment_id.as_deref().unwrap_or("the target");
     let failure = match error {
-        TransferError::Protocol { .. } => {
-            Failure::usage(error.to_string()).tried(format!("--protocol {}", args.protocol)).next("use --protocol tcp")
-        }
+        TransferError::PeerProtocol { .. } => Failure::usage(error.to_string())
+            .tried(format!("--segment-id {segment}"))
+            .next("give both ends the same --protocol"),
         TransferError::Name { .. } | TransferError::NameTaken { .. } => {
             Failure::usage(error.to_string()).next("choose another --local-server-name")
         }
@@ -311,11 +319,12 @@ fn failed(error: &TransferError, args: &Args) -> Failure {
         TransferError::UnknownSegment { .. } => Failure::unreachable(error.to_string()).next(
             "see that the target is running with the same --metadata-server, and give its segment as --segment-id",
         ),
-        TransferError::Lost { .. } | TransferError::Timeout { .. } | TransferError::Down { .. } => {
-            Failure::unreachable(error.to_string())
-                .tried(format!("--segment-id {segment}"))
-                .next("see that the target is running, and that --segment-id is what it printed after 'listening on'")
-        }
+        TransferError::Lost { .. }
+        | TransferError::Timeout { .. }
+        | TransferError::Down { .. }
+        | TransferError::Rdma(_) => Failure::unreachable(error.to_string())
+            .tried(format!("--segment-id {segment}"))
+            .next("see that the target is running, and that --segment-id is what it printed after 'listening on'"),
         TransferError::NoPort { .. } | TransferError::NoAddress => Failure::host(error.to_string()),
         _ => Failure::no(error.to_string()),
     };

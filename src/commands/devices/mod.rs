@@ -1,17 +1,22 @@
-//! `mcctl devices`: the RDMA devices of a host, what is wrong with them, and which to use. Reads files only.
+//! `mcctl devices`: the RDMA devices of a host, what is wrong with them, and which to use. Of this host libibverbs is asked, too.
 
 mod paste;
 mod table;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::engine::sys::Tree;
-use crate::engine::topology::{Choice, Finding, Host, Level, Link, Matrix, UNKNOWN_WITHOUT_VERBS, Wish};
+use crate::engine::topology::{Choice, Finding, Host, Level, Link, Live, Matrix, UNKNOWN_WITHOUT_VERBS, Wish};
+
+/// libibverbs has this long to tell what it knows: a broken driver must not keep everything waiting.
+const VERBS_MAX: Duration = Duration::from_secs(5);
 
 /// How to show it.
 #[derive(Debug, clap::Args)]
@@ -51,6 +56,7 @@ struct Document<'a> {
     schema: &'static str,
     #[serde(flatten)]
     host: &'a Host,
+    verbs: Option<&'a Live>,
     unknown_without_verbs: &'static [&'static str],
     distances: Vec<Distances<'a>>,
     choice: &'a Choice,
@@ -83,6 +89,8 @@ struct Picture {
     choice: Choice,
     matrix: Matrix,
     wish: Wish,
+    /// What libibverbs tells; `None` of another host, and where nobody asked.
+    live: Option<Live>,
 }
 
 impl Args {
@@ -106,8 +114,10 @@ impl Args {
         let (choice, doubts) = Choice::of(&host, &wish);
         host.findings.extend(doubts);
         let matrix = Matrix::of(&host, &choice.listed);
-        let picture = Picture { host, choice, matrix, wish };
-        match if self.json { Format::Json } else { self.format } {
+        let format = if self.json { Format::Json } else { self.format };
+        let live = (tree.is_this_host() && matches!(format, Format::Table | Format::Json)).then(live);
+        let picture = Picture { host, choice, matrix, wish, live };
+        match format {
             Format::Table => output::data(table::render(&picture))?,
             Format::Json => output::json(&picture.document())?,
             Format::IbvDevices => output::data(ibv_devices(&picture.host))?,
@@ -120,7 +130,23 @@ impl Args {
     }
 }
 
+/// What libibverbs tells, within [`VERBS_MAX`].
+fn live() -> Live {
+    let (tell, told) = mpsc::channel();
+    // It is left behind when it takes longer, and ends with the program.
+    std::thread::spawn(move || tell.send(Live::read()));
+    told.recv_timeout(VERBS_MAX).unwrap_or_else(|_| {
+        let why = format!("libibverbs did not answer within {} s", VERBS_MAX.as_secs());
+        Live::missing(&why, "look for a driver or a device that hangs (dmesg)")
+    })
+}
+
 impl Picture {
+    /// Did libibverbs tell something?
+    fn is_asked(&self) -> bool {
+        self.live.as_ref().is_some_and(|live| live.missing.is_none())
+    }
+
     fn document(&self) -> Document<'_> {
         let host = &self.host;
         let distances = host.devices.iter().map(|device| Distances {
@@ -136,7 +162,8 @@ impl Picture {
         Document {
             schema: "mcctl.devices/1",
             host,
-            unknown_without_verbs: UNKNOWN_WITHOUT_VERBS,
+            verbs: self.live.as_ref(),
+            unknown_without_verbs: if self.is_asked() { &[] } else { UNKNOWN_WITHOUT_VERBS },
             distances: distances.collect(),
             choice: &self.choice,
             environment: paste::environment(self).collect(),

@@ -3,7 +3,9 @@
 use comfy_table::{Table, presets};
 
 use super::{Picture, paste};
-use crate::engine::topology::{Because, Device, Host, Interface, Level, Memlock, Rdma};
+use crate::engine::base::ByteSize;
+use crate::engine::sys::verbs::{Mtu, PortAttributes};
+use crate::engine::topology::{Because, Device, Host, Interface, Level, Live, Memlock, Rdma};
 
 /// What stands where nothing is known.
 const NOTHING: &str = "-";
@@ -22,10 +24,11 @@ pub(super) fn render(picture: &Picture) -> String {
     sections.push(choice(picture));
     if host.rdma == Rdma::Devices {
         sections.push(topology(picture));
-        sections.push(
-            "Not known without libibverbs: active MTU, and limits (largest memory region, queue pairs, completions).\n"
+        sections.push(match &picture.live {
+            Some(live) => verbs(live),
+            None => "Not known without libibverbs: active MTU, and limits (largest memory region, queue pairs, completions).\n"
                 .to_owned(),
-        );
+        });
     }
     sections.push(findings(host));
     sections.retain(|text| !text.is_empty());
@@ -108,6 +111,57 @@ fn gids(host: &Host) -> String {
     section("GIDs", &["device", "port", "index", "GID", "type", "net"], rows.collect())
 }
 
+/// What libibverbs tells, or why it does not.
+fn verbs(live: &Live) -> String {
+    if let Some(missing) = &live.missing {
+        let next = live.next.as_ref().map_or(String::new(), |next| format!("\n  {next}"));
+        return format!("No active MTU and no limits (of memory regions, queue pairs, completions): {missing}{next}\n");
+    }
+    let mut rows = Vec::new();
+    let mut silent = String::new();
+    for device in &live.devices {
+        if let Some(missing) = &device.missing {
+            let next = device.next.as_ref().map_or(String::new(), |next| format!("\n  {next}"));
+            silent.push_str(&format!("{missing}{next}\n"));
+        }
+        let Some(limits) = &device.attributes else { continue };
+        for port in &device.ports {
+            let mtu = |of: fn(&PortAttributes) -> Mtu| or_nothing(port.attributes.as_ref().map(of));
+            rows.push(vec![
+                device.name.clone(),
+                port.number.to_string(),
+                mtu(|p| p.active_mtu),
+                mtu(|p| p.max_mtu),
+                if limits.max_mr_size == u64::MAX {
+                    "any".to_owned()
+                } else {
+                    ByteSize(limits.max_mr_size).to_string()
+                },
+                limits.max_mr.to_string(),
+                limits.max_qp.to_string(),
+                limits.max_qp_wr.to_string(),
+                limits.max_cqe.to_string(),
+                limits.max_sge.to_string(),
+                format!("{} in, {} out", limits.max_qp_rd_atom, limits.max_qp_init_rd_atom),
+            ]);
+        }
+    }
+    let header = [
+        "device",
+        "port",
+        "MTU",
+        "most",
+        "largest region",
+        "regions",
+        "pairs",
+        "requests",
+        "completions",
+        "SGEs",
+        "READs",
+    ];
+    section("Limits, as libibverbs tells them", &header, rows) + &silent
+}
+
 /// Each device against each GPU and the memory of each node; nothing where there is only one of everything.
 fn distances(host: &Host) -> String {
     if host.gpus.is_empty() && host.nodes.len() < 2 {
@@ -163,7 +217,7 @@ fn choice(picture: &Picture) -> String {
     let left_out = choice.left_out.iter().map(|l| vec![l.device.clone(), format!("leave out: {}", l.why)]);
     text.push_str(&section("Choice", &["device", ""], reasons.chain(left_out).collect()));
     text.push_str(match (picture.host.rdma, choice.picked.is_empty()) {
-        (_, false) => "\nTo paste (for the original Mooncake; mcctl's own nodes speak TCP only so far):\n",
+        (_, false) => "\nTo paste (for mcctl's nodes and the original Mooncake alike):\n",
         (Rdma::Devices, true) => "\nNo device is fit for RDMA. To paste:\n",
         (_, true) => {
             "To paste (with protocol rdma, SGLang's default, Mooncake would fall back to TCP and only say so in its log):\n"

@@ -86,6 +86,7 @@ pub(super) fn read(args: &Args) -> Result<Intent, Failure> {
     let mut intent = Intent {
         protocol,
         memory: args.need_memory.map(|size| size.0),
+        trial: args.trial.map(|size| size.0).filter(|bytes| *bytes > 0),
         ports: args.ports.clone(),
         ..Intent::default()
     };

@@ -17,6 +17,7 @@ use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::store::link::LinkArgs;
+use crate::commands::transport::TransportArgs;
 use crate::engine::base::ByteSize;
 use crate::engine::check::{Check, Report, Severity};
 use crate::engine::doctor::{self, Selection, cluster, host, wheel};
@@ -25,6 +26,10 @@ use crate::engine::sys::Tree;
 
 /// What reads files only has this long; a folder on a file system that is gone must not keep everything waiting.
 const FILES_MAX: Duration = Duration::from_secs(5);
+
+/// With `--trial` the devices may take their time, and so may making and locking each MiB of its memory.
+const TRIAL_MAX: Duration = Duration::from_secs(30);
+const TRIAL_MIB_MAX: Duration = Duration::from_millis(4);
 
 /// What to look at, what to say.
 #[derive(Debug, clap::Args)]
@@ -72,6 +77,9 @@ pub struct Args {
     /// Bytes of a huge page [default: 2mb; environment: MC_STORE_HUGEPAGE_SIZE]
     #[arg(long, value_name = "SIZE", conflicts_with = "plan")]
     hugepage_size: Option<ByteSize>,
+    /// Register so much memory with each RDMA device for a trial: bytes or with kb, mb, gb, tb (powers of 1024)
+    #[arg(long, value_name = "SIZE")]
+    trial: Option<ByteSize>,
     /// Ports that services shall listen on: taken ones are errors then [default: looks at 50051, 9003, 8080, 8081, 9300]
     #[arg(long, value_name = "PORT,...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     ports: Option<Vec<u16>>,
@@ -143,7 +151,10 @@ impl Args {
         runtime::block_on(0, async {
             let is_asked =
                 self.only.iter().any(|name| cluster::CHECKS.iter().any(|c| c.id == name || c.group.word() == name));
-            let questions = self.running.questions(&self.link, is_asked, &selection).await?;
+            let word = |name| if name == intent::ProtocolName::Rdma { "rdma" } else { "tcp" };
+            let protocol = self.protocol.map(|name| word(name).to_owned());
+            let link = self.link.over(&TransportArgs { protocol, ..TransportArgs::default() });
+            let questions = self.running.questions(&link, is_asked, &selection).await?;
             let looking = look(&tree, &intent, &places, &config, &questions, &selection);
             let (reports, signal) = unless_stopped(&questions, looking).await?;
             if self.json {
@@ -195,6 +206,10 @@ async fn look(
     questions: &running::Questions,
     selection: &Selection,
 ) -> Vec<Report> {
+    let host_max = intent.trial.map_or(FILES_MAX, |bytes| {
+        let mib = u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
+        TRIAL_MAX.saturating_add(TRIAL_MIB_MAX.saturating_mul(mib))
+    });
     let host = {
         let (tree, intent, selection) = (tree.clone(), intent.clone(), selection.clone());
         move || host::run(&RealEnv::new(), &tree, &intent, &selection)
@@ -205,23 +220,25 @@ async fn look(
     };
     let config = doctor::config::run(&RealEnv::new(), config, selection);
     let (host, wheel, running) = tokio::join!(
-        files(host::checks(), selection, host),
-        files(wheel::checks(), selection, wheel),
+        files(host::checks(), selection, host_max, host),
+        files(wheel::checks(), selection, FILES_MAX, wheel),
         running::look(questions, selection)
     );
     [host, config, wheel, running].concat()
 }
 
-/// Do `work`, which reads files and may be kept waiting by one, for no longer than [`FILES_MAX`].
+/// Do `work`, which reads files and may be kept waiting by one, for no longer than `limit`.
 async fn files(
     checks: Vec<Check>,
     selection: &Selection,
+    limit: Duration,
     work: impl FnOnce() -> Vec<Report> + Send + 'static,
 ) -> Vec<Report> {
-    match deadline(&RealEnv::new(), FILES_MAX, tokio::task::spawn_blocking(work)).await {
+    match deadline(&RealEnv::new(), limit, tokio::task::spawn_blocking(work)).await {
         Ok(done) => done.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())),
         Err(_) => {
-            let reason = format!("a file could not be read within {}", show_duration(FILES_MAX));
+            let reason =
+                format!("a file could not be read, or a device did not answer, within {}", show_duration(limit));
             doctor::skipped(&checks, selection, &reason)
         }
     }

@@ -12,6 +12,7 @@ use crate::commands::args::show_duration;
 use crate::commands::error::Failure;
 use crate::commands::listen::{Listen, check_collisions};
 use crate::commands::runtime;
+use crate::commands::transport::{self, Transport};
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::base::{ByteSize, ErrorCode, HostPort, ObjectKey};
 use crate::engine::env::RealEnv;
@@ -22,7 +23,7 @@ use crate::engine::store::rest::{self, NodeFigures, NodeHealth, ObjectStore, Ref
 use crate::engine::store::{ClientConfig, Node, NodeConfig, NodeError, NodeStore, StoreError, name};
 use crate::engine::sys::host;
 use crate::engine::sys::pages::{MemoryError, MemoryPolicy};
-use crate::engine::transfer::{Protocol, TransferConfig, TransferError, TransferSettings};
+use crate::engine::transfer::{TransferConfig, TransferError, TransferSettings};
 
 /// What a node is to be.
 #[derive(Clone, Debug)]
@@ -43,6 +44,8 @@ pub struct NodePlan {
     pub local_buffer: ByteSize,
     /// Who chose that.
     pub local_buffer_origin: String,
+    /// Over what bytes are moved.
+    pub transport: Transport,
     /// The address that the transfer engine announces; `None` leaves it to `MC_TCP_BIND_ADDRESS` or the first LAN address.
     pub announce_host: Option<String>,
     /// How long to wait for a metadata service and for a master that are not there yet.
@@ -210,8 +213,9 @@ pub(crate) fn config(plan: &NodePlan) -> (NodeConfig, Vec<String>) {
         engine: TransferConfig {
             local_server_name: String::new(),
             metadata: plan.metadata.clone(),
-            protocol: Protocol::Tcp,
+            protocol: plan.transport.protocol,
             announce_host: plan.announce_host.clone(),
+            rdma: plan.transport.rdma.clone(),
             settings: TransferSettings {
                 bind_address: plan.announce_host.clone().or(settings.bind_address.clone()),
                 ..settings
@@ -385,6 +389,9 @@ fn memory_failure(plan: &NodePlan, error: &MemoryError, block: Block) -> Failure
 }
 
 fn engine_failure(plan: &NodePlan, error: &TransferError) -> Failure {
+    if let Some(failure) = transport::failure(error, &plan.transport.origin) {
+        return failure;
+    }
     let cause = chain(error);
     match error {
         TransferError::Metadata(inner) if inner.is_retryable() => {
@@ -436,14 +443,14 @@ fn master_failure(plan: &NodePlan, error: &StoreError) -> Failure {
                 CallError::Connect { source, .. } => source.to_string(),
                 other => other.to_string(),
             };
-            Failure::unreachable(format!(
-                "cannot reach the master at {} within {}",
-                plan.master,
-                show_duration(plan.max_wait)
-            ))
-            .tried(tried)
-            .found(cause)
-            .next("start the master (mcctl serve master), give the right --master, or wait longer with --max-wait-time")
+            let (within, longer) = match plan.max_wait {
+                Duration::ZERO => (String::new(), ""),
+                wait => (format!(" within {}", show_duration(wait)), ", or wait longer with --max-wait-time"),
+            };
+            Failure::unreachable(format!("cannot reach the master at {}{within}", plan.master))
+                .tried(tried)
+                .found(cause)
+                .next(format!("start the master (mcctl serve master), give the right --master{longer}"))
         }
         _ => Failure::no(format!("the master at {} does not take this node", plan.master))
             .tried(tried)
@@ -524,6 +531,7 @@ mod tests {
             segment_origin: "--global-segment-size".to_owned(),
             local_buffer: ByteSize(local_buffer),
             local_buffer_origin: "--local-buffer-size".to_owned(),
+            transport: Transport::tcp(),
             announce_host: None,
             max_wait: Duration::ZERO,
             waited: Duration::ZERO,

@@ -8,6 +8,7 @@ use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::serve::node;
 use crate::commands::store::link::{LinkArgs, LinkPlan};
+use crate::commands::transport::TransportArgs;
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::env::{RealEnv, processors};
 use crate::engine::sim::{self, Config, Cost, Storage};
@@ -33,6 +34,8 @@ pub struct Args {
     #[command(flatten)]
     link: LinkArgs,
     #[command(flatten)]
+    transport: TransportArgs,
+    #[command(flatten)]
     accepted: Accepted,
 }
 
@@ -49,13 +52,13 @@ pub struct Shape {
     /// Tokens that the device holds (L1)
     #[arg(long, value_name = "TOKENS", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(16..=1 << 30))]
     max_total_tokens: u32,
-    /// Size of L2: so many times that of L1
+    /// Size of L2: so many times that of L1, and a page more, as SGLang's pool has it
     #[arg(long, value_name = "RATIO", default_value_t = 2.0, value_parser = positive)]
     hicache_ratio: f64,
-    /// Size of L2 in tokens, instead
+    /// Size of L2 in tokens, instead: in whole pages, and none more
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..=HOST_TOKENS_MAX))]
     hicache_size_tokens: Option<u64>,
-    /// Size of L2 in GB, instead
+    /// Size of L2 in GB, instead: and a page more, as SGLang's pool has it
     #[arg(long, value_name = "GB", value_parser = positive)]
     hicache_size: Option<f64>,
     /// Uncached tokens from which storage is asked
@@ -150,17 +153,19 @@ impl Shape {
             return Err(Failure::usage(format!("--max-total-tokens {device} is less than two pages of {page} tokens"))
                 .next("raise it, or lower --page-size"));
         }
+        let pages = |tokens: u64| tokens / page * page;
         let host = match (self.hicache_size_tokens, self.hicache_size) {
-            (Some(tokens), _) => tokens,
-            (None, Some(gb)) => (gb * 1e9 / bytes as f64) as u64,
-            (None, None) => (device as f64 * self.hicache_ratio) as u64,
+            // What was asked for, and a page at least.
+            (Some(tokens), _) => pages(tokens).max(page),
+            // As SGLang makes its pool of these two: with a page that pads.
+            (None, Some(gb)) => pages((gb * 1e9 / bytes as f64) as u64).saturating_add(page),
+            (None, None) => pages((device as f64 * self.hicache_ratio) as u64).saturating_add(page),
         };
         if host > HOST_TOKENS_MAX {
             return Err(Failure::usage(format!("an L2 of {host} tokens is more than {HOST_TOKENS_MAX}"))
                 .next("lower --hicache-ratio or --hicache-size"));
         }
-        // As SGLang does, with a page that pads.
-        let host = if hicache { host / page * page + page } else { 0 };
+        let host = if hicache { host } else { 0 };
         let config = Config {
             model: self.served_model_name.clone(),
             page_size: page,
@@ -210,7 +215,7 @@ impl Args {
         runtime::block_on(processors().clamp(2, THREADS_MAX), async {
             let mut signals = Signals::take()?;
             let node = match has_storage {
-                true => match connect(&self.link, &mut signals).await? {
+                true => match connect(&self.link.over(&self.transport), &mut signals).await? {
                     Some(node) => Some(node),
                     None => return Ok(Exit::Done),
                 },
@@ -285,4 +290,32 @@ async fn connect(link: &LinkArgs, signals: &mut Signals) -> Result<Option<Node<R
         }
     };
     started.map(Some).map_err(|error| node::failure(&plan, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        shape: Shape,
+    }
+
+    #[test]
+    fn l2_is_as_large_as_was_asked_for_in_tokens_and_as_sglang_makes_it_of_a_ratio_or_gb() {
+        let host = |hicache: bool, flags: &[&str]| {
+            let line = Line::try_parse_from([&["sim", "--page-size=16"], flags].concat()).expect("flags");
+            line.shape.config(hicache).expect("sizes").host_tokens
+        };
+        assert_eq!(host(true, &["--hicache-size-tokens=32768"]), 32_768);
+        assert_eq!(host(true, &["--hicache-size-tokens=32783"]), 32_768, "whole pages");
+        assert_eq!(host(true, &["--hicache-size-tokens=5"]), 16, "one at least");
+        // A real one with 4096 tokens on the device says 8208.
+        assert_eq!(host(true, &["--max-total-tokens=4096"]), 8_208);
+        assert_eq!(host(true, &["--hicache-size=0.067108864"]), 32_784);
+        assert_eq!(host(false, &["--hicache-size-tokens=32768"]), 0);
+    }
 }

@@ -16,6 +16,7 @@ use crate::commands::serve::node::{self, NodePlan, RunningNode};
 use crate::commands::serve::{settings_of, start_logging, store_flags};
 use crate::commands::settings::{Assignment, Origin, Settings, read_text};
 use crate::commands::target;
+use crate::commands::transport::Transport;
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::env::{Env, RealEnv, deadline, processors};
 use crate::engine::metadata::MetadataUri;
@@ -145,7 +146,14 @@ fn plan(
         text => target::address(text, &master_origin, target::RPC_PORT)?,
     };
     let metadata = node::metadata(settings.text("metadata_server"), settings.describe("metadata_server"))?;
-    check_protocol(settings)?;
+    let devices = settings.text("device_name");
+    let transport = Transport::new(
+        settings.text("protocol"),
+        settings.describe("protocol"),
+        devices,
+        settings.bool("allow_tcp_fallback"),
+        |name| std::env::var(name).ok(),
+    )?;
     let given = settings.text("local_hostname").trim();
     let given = (!given.is_empty()).then(|| (given, settings.describe("local_hostname")));
     let rest = Listen {
@@ -163,23 +171,12 @@ fn plan(
         segment_origin: settings.describe("global_segment_size"),
         local_buffer: settings.size("local_buffer_size"),
         local_buffer_origin: settings.describe("local_buffer_size"),
+        transport,
         announce_host: None,
         max_wait: max_wait(settings),
         waited: Duration::ZERO,
     };
     Ok((plan, rest))
-}
-
-fn check_protocol(settings: &Settings) -> Result<(), Failure> {
-    match settings.text("protocol").trim().to_ascii_lowercase().as_str() {
-        "tcp" => Ok(()),
-        "rdma" => Err(Failure::usage("protocol rdma is not there yet, and is not replaced by tcp")
-            .found(settings.describe("protocol"))
-            .next("give --protocol tcp")),
-        other => Err(Failure::usage(format!("'{other}' is no protocol that this release speaks"))
-            .found(settings.describe("protocol"))
-            .next("give --protocol tcp")),
-    }
 }
 
 /// Flags and -D over a file or, when there is none, the environment, over defaults. The file and the environment are never mixed,
@@ -339,7 +336,6 @@ mod tests {
                 &["--master=etcd://h:1"],
                 "--master-server-address etcd://h:1 (command line): etcd:// (a master found through etcd) is not there yet",
             ),
-            (&["--master=m", "--protocol=rdma"], "protocol rdma is not there yet, and is not replaced by tcp"),
             (&["--master=m", "--protocol=quic"], "'quic' is no protocol that this release speaks"),
             (&["--master=m", "--metadata-server=etcd://h:1"], "the metadata service cannot be used"),
         ] {

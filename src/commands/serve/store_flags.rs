@@ -39,10 +39,16 @@ const STORE: &[Flag] = &[
         "Memory for this node's own puts and gets; 0 takes some when it is needed",
     )
     .env("MOONCAKE_LOCAL_BUFFER_SIZE"),
-    flag("protocol", Kind::Text, "tcp", "Transport: tcp").env("MOONCAKE_PROTOCOL"),
-    flag("device_name", Kind::Text, "", "RDMA devices, separated by ','")
+    flag("protocol", Kind::Text, "tcp", "Transport: tcp or rdma").env("MOONCAKE_PROTOCOL"),
+    flag("device_name", Kind::Text, "", "RDMA devices, separated by ','; without any, all that can be used")
         .aliases(&["rdma_devices"])
         .env("MOONCAKE_DEVICE"),
+    flag(
+        "allow_tcp_fallback",
+        Kind::Bool,
+        "false",
+        "With rdma: use tcp where this host has no RDMA, and say so, instead of giving up",
+    ),
     flag("tenant_id", Kind::Text, "default", "Tenant of this node's own requests")
         .env("MOONCAKE_TENANT_ID")
         .no_effect("without strict tenants the master ignores it"),

@@ -12,6 +12,7 @@ use crate::commands::store::destination::Destination;
 use crate::commands::store::key;
 use crate::commands::store::link::{LinkArgs, stopped};
 use crate::commands::store::writing::Writing;
+use crate::commands::transport::TransportArgs;
 use crate::engine::base::text::Quoted;
 use crate::engine::base::{ByteSize, ObjectKey};
 use crate::engine::env::{RealEnv, deadline};
@@ -29,12 +30,14 @@ pub struct Args {
     output: Option<PathBuf>,
     #[command(flatten)]
     link: LinkArgs,
+    #[command(flatten)]
+    transport: TransportArgs,
 }
 
 impl Args {
     pub(super) async fn run(self) -> Outcome {
         let destination = Destination::find(self.output.as_deref())?;
-        let mut link = self.link.connect().await?;
+        let mut link = self.link.over(&self.transport).connect().await?;
         let key = ObjectKey::from(self.key.as_str());
         let get = async |client: &StoreClient<RealEnv>| client.get(&key).await;
         let bytes = link.attempt(&format!("get {}", Quoted(&self.key)), get).await;

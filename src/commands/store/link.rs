@@ -11,6 +11,7 @@ use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::serve::node::{self, NodePlan};
 use crate::commands::target::{Master, MasterArgs};
+use crate::commands::transport::TransportArgs;
 use crate::engine::base::{ByteSize, ErrorCode};
 use crate::engine::env::{RealEnv, deadline};
 use crate::engine::metadata::{CallLimits, MetadataUri};
@@ -30,6 +31,9 @@ pub struct LinkArgs {
     /// Name or address of this host [default: one that the master can reach; environment: MOONCAKE_LOCAL_HOSTNAME]
     #[arg(long, value_name = "HOST")]
     pub local_hostname: Option<String>,
+    /// How bytes are moved. Each command has its own flags for it: see [`LinkArgs::over`].
+    #[arg(skip)]
+    pub transport: TransportArgs,
 }
 
 /// A client that is connected to a store.
@@ -50,6 +54,11 @@ pub(in crate::commands) struct LinkPlan {
 }
 
 impl LinkArgs {
+    /// The same over `transport`.
+    pub fn over(&self, transport: &TransportArgs) -> LinkArgs {
+        LinkArgs { transport: transport.clone(), ..self.clone() }
+    }
+
     /// How a client of `master` that lends no memory is started.
     ///
     /// # Errors
@@ -75,6 +84,7 @@ impl LinkArgs {
             segment_origin: String::new(),
             local_buffer: ByteSize(0),
             local_buffer_origin: String::new(),
+            transport: self.transport.transport(|name| std::env::var(name).ok())?,
             announce_host: None,
             max_wait: Duration::ZERO,
             waited: Duration::ZERO,
@@ -178,7 +188,8 @@ pub(super) fn stopped(signal: &str, what: &str) -> Failure {
     Failure::no(format!("{signal}: stopped on the attempt to {what}"))
 }
 
-fn failure(master: &Master, what: &str, error: &StoreError) -> Failure {
+/// What `error` on the attempt to `what` means to the user.
+pub(in crate::commands) fn failure(master: &Master, what: &str, error: &StoreError) -> Failure {
     let cannot = format!("cannot {what}");
     let failure = match error {
         StoreError::Call(call) => return master.failure(call),

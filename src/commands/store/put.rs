@@ -14,6 +14,7 @@ use crate::commands::output;
 use crate::commands::store::key;
 use crate::commands::store::link::LinkArgs;
 use crate::commands::store::stat::{self, Presence};
+use crate::commands::transport::TransportArgs;
 use crate::engine::base::text::Quoted;
 use crate::engine::base::{ByteSize, ErrorCode, ObjectKey};
 use crate::engine::env::RealEnv;
@@ -54,6 +55,8 @@ pub struct Args {
     json: bool,
     #[command(flatten)]
     link: LinkArgs,
+    #[command(flatten)]
+    transport: TransportArgs,
 }
 
 /// What became of the put.
@@ -136,7 +139,7 @@ impl Args {
             ))
             .next("give a FILE that is not empty, or --value TEXT"));
         }
-        let mut link = self.link.connect().await?;
+        let mut link = self.link.over(&self.transport).connect().await?;
         let value = Arc::new(Memory::from_vec(bytes)).whole();
         let what = format!("put {quoted}");
         let mut became = link.attempt(&what, async |client: &StoreClient<RealEnv>| self.put(client, value).await).await;

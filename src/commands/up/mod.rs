@@ -18,6 +18,7 @@ use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::serve::assembly::{Assembly, Cleanup, Plan};
 use crate::commands::serve::node::{self, NodePlan, RunningNode};
+use crate::commands::transport::TransportArgs;
 use crate::commands::up::check::Checked;
 use crate::commands::up::paste::{Place, SGLANG_FLAGS};
 use crate::commands::up::ports::Wanted;
@@ -56,6 +57,8 @@ pub struct Args {
     /// Its port [default: 30000 if it is free, else any]
     #[arg(long, value_name = "PORT", requires = "with_sim")]
     sim_port: Option<u16>,
+    #[command(flatten)]
+    transport: TransportArgs,
     /// End after the round trip
     #[arg(long)]
     once: bool,
@@ -135,7 +138,7 @@ impl Args {
             "master    RPC {}, admin http://{}\n\
              metadata  {}\n\
              node      {} lends {}, REST http://{}\n\
-             check     {} put, read back over TCP, compared and removed in {:.1} ms\n\
+             check     {} put, read back over {}, compared and removed in {:.1} ms\n\
              \n\
              # the environment of a client: Python, SGLang or another store node\n\
              {}\n\
@@ -154,6 +157,7 @@ impl Args {
             self.segment_size,
             store.node.rest_at(),
             ByteSize(checked.bytes),
+            place.protocol.to_uppercase(),
             checked.total_ms,
             paste::shell(&environment),
             paste::flag_lines(),
@@ -261,6 +265,7 @@ impl Store {
             segment_origin: format!("--segment-size {}", args.segment_size),
             local_buffer: ByteSize(0),
             local_buffer_origin: "no local buffer".to_owned(),
+            transport: args.transport.transport(|name| std::env::var(name).ok())?,
             announce_host: Some(host),
             max_wait: MASTER_WAIT,
             waited: Duration::ZERO,
@@ -285,6 +290,8 @@ impl Store {
             master: self.assembly.rpc.clone(),
             admin: self.assembly.admin_at.clone(),
             metadata: self.node_plan.metadata.to_string(),
+            protocol: self.node.node.client().engine().protocol(),
+            devices: self.node_plan.transport.rdma.devices.join(","),
             client_host: self.node_plan.local_hostname.clone(),
         }
     }

@@ -11,21 +11,29 @@ pub struct Place {
     pub admin: HostPort,
     /// The metadata service's URL, or `P2PHANDSHAKE`.
     pub metadata: String,
+    /// What bytes are moved over.
+    pub protocol: &'static str,
+    /// RDMA devices, separated by ','; empty = all.
+    pub devices: String,
     /// The name that a client on this host takes.
     pub client_host: String,
 }
 
 /// The environment of a Mooncake client, in the order of importance. SGLang and the store service read the same names.
 pub fn environment(place: &Place) -> Vec<(&'static str, String)> {
-    vec![
+    let mut lines = vec![
         ("MOONCAKE_MASTER", place.master.to_string()),
         ("MOONCAKE_TE_META_DATA_SERVER", place.metadata.clone()),
-        ("MOONCAKE_PROTOCOL", "tcp".to_owned()),
+        ("MOONCAKE_PROTOCOL", place.protocol.to_owned()),
         // The node of this store lends the memory; a client that lends none loses nothing when it ends.
         ("MOONCAKE_GLOBAL_SEGMENT_SIZE", "0".to_owned()),
         ("MOONCAKE_LOCAL_HOSTNAME", place.client_host.clone()),
         ("MOONCAKE_MASTER_METRICS_PORT", place.admin.port.to_string()),
-    ]
+    ];
+    if place.protocol == "rdma" && !place.devices.is_empty() {
+        lines.insert(3, ("MOONCAKE_DEVICE", place.devices.clone()));
+    }
+    lines
 }
 
 /// The flags with which SGLang 0.5.23 uses a Mooncake store as the third tier of its cache. Layout and I/O backend are the pair that
@@ -83,6 +91,8 @@ mod tests {
             master: HostPort::new("127.0.0.1", 50051),
             admin: HostPort::new("127.0.0.1", 9003),
             metadata: "http://127.0.0.1:8080/metadata".to_owned(),
+            protocol: "tcp",
+            devices: String::new(),
             client_host: "127.0.0.1".to_owned(),
         };
         insta::assert_snapshot!(shell(&environment(&place)), @r"
@@ -93,6 +103,9 @@ mod tests {
         export MOONCAKE_LOCAL_HOSTNAME=127.0.0.1
         export MOONCAKE_MASTER_METRICS_PORT=9003
         ");
+        let rdma = Place { protocol: "rdma", devices: "rxe0,rxe1".to_owned(), ..place };
+        let lines = shell(&environment(&rdma));
+        assert!(lines.contains("MOONCAKE_PROTOCOL=rdma\nexport MOONCAKE_DEVICE=rxe0,rxe1\n"), "{lines}");
     }
 
     #[test]

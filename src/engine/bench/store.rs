@@ -5,10 +5,11 @@
 
 mod client;
 mod plan;
+mod stored;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::engine::base::Mono;
@@ -19,6 +20,7 @@ use crate::engine::sys::host::cpu_time;
 
 use client::Client;
 pub use plan::{Plan, PlanError};
+use stored::Stored;
 
 /// Ends the run early: between two batches.
 #[derive(Clone, Debug, Default)]
@@ -58,6 +60,8 @@ pub struct Done {
     pub missing: u64,
     /// Objects that were there already.
     pub taken: u64,
+    /// Objects that got fewer copies than were asked for: there were not enough nodes with room.
+    pub fewer_copies: u64,
     /// Objects whose bytes were compared, and the same.
     pub verified: u64,
     /// Objects that failed, by the error's name.
@@ -78,6 +82,7 @@ impl Done {
         self.bytes += other.bytes;
         self.missing += other.missing;
         self.taken += other.taken;
+        self.fewer_copies += other.fewer_copies;
         self.verified += other.verified;
         for (name, failed) in other.failed {
             let mine = self.failed.entry(name).or_insert(Failed { count: 0, first: failed.first });
@@ -122,7 +127,19 @@ struct Shared {
     /// The next object to put, or the next number of a read.
     next: AtomicU32,
     /// Objects put, the first ones.
-    stored: AtomicU32,
+    stored: Mutex<Stored>,
+}
+
+impl Shared {
+    /// So many of the first objects have been put: only these are read.
+    fn stored(&self) -> u32 {
+        self.stored.lock().unwrap_or_else(PoisonError::into_inner).first()
+    }
+
+    /// The put of these is over.
+    fn put(&self, objects: std::ops::Range<u32>) {
+        self.stored.lock().unwrap_or_else(PoisonError::into_inner).add(objects);
+    }
 }
 
 /// Carry out `plan` with `clients`, each in a task of its own.
@@ -135,7 +152,7 @@ pub async fn run<E: Env>(env: E, clients: Vec<StoreClient<E>>, plan: Plan, stop:
         .collect();
     let shared = |next: u32, stored: u32| {
         let (plan, stop) = (plan.clone(), stop.clone());
-        Arc::new(Shared { plan, stop, next: AtomicU32::new(next), stored: AtomicU32::new(stored) })
+        Arc::new(Shared { plan, stop, next: AtomicU32::new(next), stored: Mutex::new(Stored::new(stored)) })
     };
     let names = [("put", Kind::Put), if plan.read_ratio < 1.0 { ("mixed", Kind::Mixed) } else { ("get", Kind::Get) }];
     for (name, kind) in names {

@@ -45,14 +45,14 @@ pub const ALL: &[Problem] = &[
         4,
         "registering memory with a device fails: locked memory, largest region of the device, page tables",
         &["size-hugepages", "devices"],
-        Some("the largest region of a device: only verbs tell it, and no device is opened here"),
+        Some("what is larger than --trial registers: page tables of a device may still run out"),
     ),
     problem(5, "the same in Kubernetes although the container has IPC_LOCK", &[], None),
     problem(
         6,
         "connections of RDMA fail: GID row, RoCE version, subnet, MTU",
         &["devices"],
-        Some("the other end: run it there, too, and compare; the active MTU, which only verbs tell"),
+        Some("the other end: run it there, too, and compare"),
     ),
     problem(
         7,

@@ -154,7 +154,7 @@ impl<E: Env> Node<E> {
                     base: memory.address(),
                     size: memory.len() as u64,
                     te_endpoint: engine.endpoint().into(),
-                    protocol: config.engine.protocol.to_string().into(),
+                    protocol: engine.protocol().into(),
                     host_id: "".into(),
                 };
                 let answer = client.master().mount_segment(mounted.clone(), client.id()).await;

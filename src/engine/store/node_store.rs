@@ -50,7 +50,9 @@ impl<E: Env> ObjectStore for NodeStore<E> {
     }
 
     fn figures(&self) -> NodeFigures {
-        let moved = self.client.engine().counters();
+        let engine = self.client.engine();
+        let (moved, mut peers) = (engine.counters(), engine.peers());
+        peers.retain(|peer| peer.over != "memory");
         NodeFigures {
             served_read_bytes: moved.served.read_bytes,
             served_reads: moved.served.reads,
@@ -61,6 +63,9 @@ impl<E: Env> ObjectStore for NodeStore<E> {
             client_write_bytes: moved.issued.written_bytes + moved.local.written_bytes,
             segment_bytes: self.segment_bytes,
             connections: moved.connections_open,
+            transport: engine.protocol(),
+            peers: peers.len() as u64,
+            peers_down: peers.iter().filter(|peer| peer.down).count() as u64,
         }
     }
 }

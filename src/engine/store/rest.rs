@@ -84,6 +84,12 @@ pub struct NodeFigures {
     pub segment_bytes: u64,
     /// Connections of peers that are open.
     pub connections: u64,
+    /// What bytes are moved over: `tcp` or `rdma`; empty before the start.
+    pub transport: &'static str,
+    /// Segments of others that this node's own client is in touch with.
+    pub peers: u64,
+    /// Those of them that are taken for dead.
+    pub peers_down: u64,
 }
 
 /// Serve `store` at `at` (port 0 takes a free one).
@@ -267,6 +273,16 @@ fn metrics(f: &NodeFigures) -> String {
     let mut text = String::new();
     for (name, kind, help, value) in families {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
+    }
+    if !f.transport.is_empty() {
+        let (name, over) = ("mcctl_node_peers", f.transport);
+        let _ = writeln!(
+            text,
+            "# HELP {name} Segments of others that this node's own client is in touch with, by transport\n# TYPE {name} gauge\n\
+             {name}{{transport=\"{over}\",state=\"up\"}} {}\n{name}{{transport=\"{over}\",state=\"down\"}} {}",
+            f.peers - f.peers_down,
+            f.peers_down
+        );
     }
     text
 }

@@ -244,6 +244,19 @@ impl Slice {
         count
     }
 
+    /// The memory node that its first page is on; `None` where the page was never touched, or the kernel does not say.
+    pub fn numa_node(&self) -> Option<u32> {
+        let page = self.pointer(0).as_ptr().cast::<libc::c_void>();
+        let mut node: libc::c_int = -1;
+        // SAFETY: without a list of nodes the call moves nothing and only asks; it reads one address, which it does not follow as
+        // a pointer of ours, and writes one status.
+        let rc = unsafe {
+            let (pages, nodes) = (&raw const page, std::ptr::null::<libc::c_int>());
+            libc::syscall(libc::SYS_move_pages, 0, 1usize, pages, nodes, &raw mut node, 0)
+        };
+        if rc == 0 { u32::try_from(node).ok() } else { None }
+    }
+
     /// Its byte at `at`, or the end when there is none. Valid up to the slice's end, for as long as `self` lives.
     pub(in crate::engine::sys) fn pointer(&self, at: usize) -> NonNull<u8> {
         // SAFETY: `offset + at` is inside the allocation or one past its end: the range was checked when the slice was made.

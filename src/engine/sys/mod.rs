@@ -14,10 +14,12 @@ pub mod memory;
 pub mod pages;
 pub mod ports;
 pub mod process;
+pub mod readiness;
 pub mod reserve;
 pub mod signal;
 pub mod socket;
 pub mod tree;
+pub mod verbs;
 
 pub use memory::{Memory, OutOfRange, Slice};
 pub use pages::{HugePage, MemoryError, MemoryPolicy, MemorySource};

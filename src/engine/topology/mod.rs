@@ -1,8 +1,8 @@
 //! A host's RDMA devices, GPUs, memory nodes and interfaces, and which devices to use for what.
 //!
-//! Everything is read from plain files below a root (`sys::Tree`), so that a host is a folder in tests. Nothing here opens a device,
-//! loads a library or sends a packet; what only libibverbs can tell is named in [`UNKNOWN_WITHOUT_VERBS`]. A file that is odd or
-//! cannot be read is a [`Finding`], never the end.
+//! Everything is read from plain files below a root (`sys::Tree`), so that a host is a folder in tests, but for [`Live`]: what only
+//! libibverbs can tell ([`UNKNOWN_WITHOUT_VERBS`]), of this host alone. No packet is sent. A file that is odd or cannot be read is a
+//! [`Finding`], never the end.
 
 pub mod choice;
 pub mod device;
@@ -10,6 +10,7 @@ pub mod finding;
 pub mod gid;
 pub mod host;
 pub mod interface;
+pub mod live;
 pub mod matrix;
 pub mod pci;
 mod reader;
@@ -21,5 +22,6 @@ pub use finding::{Finding, Level};
 pub use gid::{Because, Gid, GidKind, GidPick};
 pub use host::{Gpu, Host, Memlock, Node, Rdma};
 pub use interface::Interface;
+pub use live::{Live, LiveDevice, LivePort};
 pub use matrix::Matrix;
 pub use pci::Link;

@@ -8,6 +8,8 @@ use std::time::Duration;
 use crate::engine::env::processors;
 use crate::engine::metadata::{CallLimits, MetadataUri};
 use crate::engine::transfer::TransferError;
+use crate::engine::transfer::rdma::{RdmaSettings, RdmaWish};
+use crate::engine::transfer::variables::Reader;
 
 /// What an engine is told by its owner.
 #[derive(Clone, Debug)]
@@ -21,6 +23,8 @@ pub struct TransferConfig {
     /// The host that is announced to peers with an HTTP metadata service. `None` = `MC_TCP_BIND_ADDRESS`, or else the first LAN
     /// address.
     pub announce_host: Option<String>,
+    /// What to use of the host's RDMA devices; only read with [`Protocol::Rdma`].
+    pub rdma: RdmaWish,
     /// What the environment says.
     pub settings: TransferSettings,
 }
@@ -30,7 +34,7 @@ pub struct TransferConfig {
 pub enum Protocol {
     /// TCP.
     Tcp,
-    /// RDMA verbs. Refused until this release can: it is never TCP in disguise.
+    /// RDMA verbs. Never TCP in disguise: see [`RdmaWish::tcp_instead`].
     Rdma,
 }
 
@@ -107,6 +111,8 @@ pub struct TransferSettings {
     pub lanes_nearby: usize,
     /// How many threads move the bytes of one large batch, ours included. Not upstream's; by the number of processors.
     pub movers_per_batch: usize,
+    /// What concerns RDMA.
+    pub rdma: RdmaSettings,
 }
 
 impl Default for TransferSettings {
@@ -133,6 +139,7 @@ impl Default for TransferSettings {
             metadata: CallLimits::default(),
             lanes_nearby: processors.clamp(2, 4),
             movers_per_batch: (processors / 2).clamp(1, 4),
+            rdma: RdmaSettings::default(),
         }
     }
 }
@@ -145,7 +152,7 @@ const EPHEMERAL: RangeInclusive<u16> = 32_768..=60_999;
 impl TransferSettings {
     /// What the variables that `lookup` finds ask for, and a warning for each that is not understood and so ignored.
     pub fn from_env(lookup: &dyn Fn(&str) -> Option<String>) -> (TransferSettings, Vec<String>) {
-        let mut read = Reader { lookup, warnings: Vec::new() };
+        let mut read = Reader::new(lookup);
         let base = TransferSettings::default();
         let framing = match read.number(&["MC_TCP_PROTO"], 1..=2, 2) {
             1 => Framing::V1,
@@ -158,7 +165,7 @@ impl TransferSettings {
             cluster_id: lookup("MC_METADATA_CLUSTER_ID").filter(|t| !t.is_empty()),
             bind_address: lookup("MC_TCP_BIND_ADDRESS").filter(|t| !t.is_empty()),
             legacy_port_binding: lookup("MC_LEGACY_RPC_PORT_BINDING").is_some(),
-            ports: read.ports(),
+            ports: ports(&mut read),
             handshake_port: read.number(&["MC_HANDSHAKE_PORT"], 1..=65_535, base.handshake_port),
             handshake_connect: read.seconds("MC_HANDSHAKE_CONNECT_TIMEOUT", 1..=3600, base.handshake_connect),
             handshake_bytes_max: read.number(
@@ -187,6 +194,7 @@ impl TransferSettings {
             metadata: base.metadata,
             lanes_nearby: base.lanes_nearby,
             movers_per_batch: base.movers_per_batch,
+            rdma: RdmaSettings::read(&mut read),
         };
         // Upstream's listen backlog and chunk size need no counterpart here, but a wrong value is worth a word.
         read.number(&["MC_HANDSHAKE_LISTEN_BACKLOG"], 1..=65_535, 128);
@@ -195,71 +203,27 @@ impl TransferSettings {
     }
 }
 
-struct Reader<'a> {
-    lookup: &'a dyn Fn(&str) -> Option<String>,
-    warnings: Vec<String>,
-}
-
-impl Reader<'_> {
-    /// The first of `names` that is set, as a number in `range`.
-    fn number<T>(&mut self, names: &[&str], range: RangeInclusive<T>, otherwise: T) -> T
-    where
-        T: FromStr + PartialOrd + fmt::Display,
-    {
-        let Some((name, text)) = names.iter().find_map(|n| Some((n, (self.lookup)(n)?))) else {
-            return otherwise;
-        };
-        match text.trim().parse::<T>() {
-            Ok(number) if range.contains(&number) => number,
-            _ => {
-                let (first, last) = (range.start(), range.end());
-                self.warnings.push(format!("{name}={text} is not a number from {first} to {last}; using {otherwise}"));
-                otherwise
-            }
-        }
+/// The port range, whole or not at all; upstream's misspelt names count too.
+fn ports(read: &mut Reader<'_>) -> RangeInclusive<u16> {
+    let before = read.warnings.len();
+    let first = read.number(&["MC_MIN_RPC_PORT", "MC_MIN_PRC_PORT"], 1024..=65_535, *PORTS.start());
+    let last = read.number(&["MC_MAX_RPC_PORT", "MC_MAX_PRC_PORT"], 1024..=65_535, *PORTS.end());
+    if read.warnings.len() > before {
+        return PORTS;
     }
-
-    fn seconds(&mut self, name: &str, range: RangeInclusive<u64>, otherwise: Duration) -> Duration {
-        Duration::from_secs(self.number(&[name], range, otherwise.as_secs()))
+    if first > last {
+        read.warnings.push(format!("MC_MIN_RPC_PORT={first} is above MC_MAX_RPC_PORT={last}; using 15000..17000"));
+        return PORTS;
     }
-
-    /// Upstream's switch: set, and not 0, false or no.
-    fn switch(&mut self, name: &str, otherwise: bool) -> bool {
-        match (self.lookup)(name) {
-            None => otherwise,
-            Some(text) => match text.trim().to_ascii_lowercase().as_str() {
-                "0" | "false" | "no" | "off" => false,
-                "" | "1" | "true" | "yes" | "on" => true,
-                _ => {
-                    self.warnings.push(format!("{name}={text} is neither 1 nor 0, true nor false; taken as 1"));
-                    true
-                }
-            },
-        }
+    if first <= *EPHEMERAL.end() && last >= *EPHEMERAL.start() {
+        let (a, b) = (EPHEMERAL.start(), EPHEMERAL.end());
+        read.warnings.push(format!(
+            "MC_MIN_RPC_PORT={first}..MC_MAX_RPC_PORT={last} touches {a}..{b}, where the kernel takes ports for outgoing \
+             connections; using 15000..17000"
+        ));
+        return PORTS;
     }
-
-    /// The port range, whole or not at all; upstream's misspelt names count too.
-    fn ports(&mut self) -> RangeInclusive<u16> {
-        let before = self.warnings.len();
-        let first = self.number(&["MC_MIN_RPC_PORT", "MC_MIN_PRC_PORT"], 1024..=65_535, *PORTS.start());
-        let last = self.number(&["MC_MAX_RPC_PORT", "MC_MAX_PRC_PORT"], 1024..=65_535, *PORTS.end());
-        if self.warnings.len() > before {
-            return PORTS;
-        }
-        if first > last {
-            self.warnings.push(format!("MC_MIN_RPC_PORT={first} is above MC_MAX_RPC_PORT={last}; using 15000..17000"));
-            return PORTS;
-        }
-        if first <= *EPHEMERAL.end() && last >= *EPHEMERAL.start() {
-            let (a, b) = (EPHEMERAL.start(), EPHEMERAL.end());
-            self.warnings.push(format!(
-                "MC_MIN_RPC_PORT={first}..MC_MAX_RPC_PORT={last} touches {a}..{b}, where the kernel takes ports for outgoing \
-                 connections; using 15000..17000"
-            ));
-            return PORTS;
-        }
-        first..=last
-    }
+    first..=last
 }
 
 #[cfg(test)]

@@ -58,10 +58,39 @@ pub struct TargetFigures {
 pub struct PeerCounters {
     /// The segment's name.
     pub segment: String,
+    /// What its bytes are moved over: `tcp`, `rdma`, or `memory` for this process's own.
+    pub over: &'static str,
     /// What was moved.
     pub flow: Flow,
     /// Is it taken for dead?
     pub down: bool,
+}
+
+/// One RDMA device of an engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RailFigures {
+    /// Its name.
+    pub device: String,
+    /// The port in use.
+    pub port: u8,
+    /// Its address, and the row of the table.
+    pub gid: String,
+    /// Is it used? Not while its port is down, or when it failed.
+    pub up: bool,
+    /// Peers' devices that it has a connection to, or is to have.
+    pub endpoints: u64,
+    /// Connections that were made.
+    pub connected: u64,
+    /// Connections that were given up: failed, replaced or no longer needed.
+    pub retired: u64,
+    /// Work requests posted.
+    pub requests: u64,
+    /// Those that failed by themselves.
+    pub failures: u64,
+    /// Bytes that we read by it.
+    pub read_bytes: u64,
+    /// Bytes that we wrote by it.
+    pub written_bytes: u64,
 }
 
 /// [`Flow`] that many threads count into.

@@ -15,7 +15,7 @@ use crate::engine::transfer::handshake::{AskLimits, ask};
 use crate::engine::transfer::region::Regions;
 use crate::engine::transfer::transport::Transport;
 use crate::engine::transfer::{Step, TransferError, TransferSettings};
-use crate::engine::wire::json::{Kind, NotifyMessage, RpcMeta, SegmentDescriptor, timestamp};
+use crate::engine::wire::json::{Connection, Kind, NotifyMessage, RpcMeta, SegmentDescriptor, timestamp};
 
 /// How long removing our records may take at the end.
 const WITHDRAW_LIMIT: Duration = Duration::from_secs(5);
@@ -39,6 +39,13 @@ pub(super) trait Directory: Send + Sync {
     fn withdraw(&self) -> BoxFuture<'static, Result<(), TransferError>>;
     /// Send `message` to the engine of `segment`; was it taken?
     fn notify(&self, segment: &str, message: NotifyMessage) -> BoxFuture<'static, Result<bool, TransferError>>;
+    /// Send a connection request to the engine of `segment`; its reply.
+    fn connect(
+        &self,
+        segment: &str,
+        request: Connection,
+        limit: Duration,
+    ) -> BoxFuture<'static, Result<Connection, TransferError>>;
     /// Ask the engine of `segment` whether it is there.
     fn probe(&self, segment: &str, limit: Duration) -> BoxFuture<'static, Result<(), TransferError>>;
 }
@@ -59,9 +66,10 @@ impl OwnSegment {
             timestamp: timestamp((self.unix)()),
             ..SegmentDescriptor::default()
         };
-        self.transport.describe(&mut document);
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
-        document.buffers = regions.published().iter().map(|r| r.keys.buffer(&self.name, &r.memory)).collect();
+        document.buffers = regions.published().iter().flat_map(|r| r.keys.buffers(&self.name, &r.memory)).collect();
+        drop(regions);
+        self.transport.describe(&mut document);
         document.to_json()
     }
 
@@ -166,6 +174,21 @@ impl<E: Env> Directory for Finder<E> {
         .boxed()
     }
 
+    fn connect(
+        &self,
+        segment: &str,
+        request: Connection,
+        limit: Duration,
+    ) -> BoxFuture<'static, Result<Connection, TransferError>> {
+        let (shared, segment) = (Arc::clone(&self.shared), segment.to_owned());
+        async move {
+            let timeout = || TransferError::Timeout { peer: segment.clone(), step: Step::Handshake, limit };
+            let connected = deadline(&shared.env, limit, shared.connect(&segment, &request, limit)).await;
+            connected.map_err(|_| timeout())?
+        }
+        .boxed()
+    }
+
     fn probe(&self, segment: &str, limit: Duration) -> BoxFuture<'static, Result<(), TransferError>> {
         let (shared, segment) = (Arc::clone(&self.shared), segment.to_owned());
         async move {
@@ -215,6 +238,12 @@ impl<E: Env> Shared<E> {
             descriptor.tcp_data_host = self.handshake_of(segment).await?.host;
         }
         Ok(descriptor)
+    }
+
+    async fn connect(&self, segment: &str, request: &Connection, limit: Duration) -> Result<Connection, TransferError> {
+        let to = self.handshake_of(segment).await?;
+        let body = ask(&self.env, &to, Kind::Connection, &request.to_json(), self.limits(limit)).await?;
+        Connection::from_json(&body).map_err(|source| TransferError::Document { from: to.to_string(), source })
     }
 
     /// Where a segment's handshake port is.

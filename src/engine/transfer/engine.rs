@@ -1,7 +1,7 @@
 //! The engine: our segment, and those of others.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -12,17 +12,19 @@ use crate::engine::base::{HostPort, Mono};
 use crate::engine::env::{Env, Listener, Net};
 use crate::engine::metadata::{MetadataClient, MetadataUri};
 use crate::engine::sys::{Memory, host};
+use crate::engine::transfer::calls::Bridge;
 use crate::engine::transfer::config::{Protocol, TransferConfig, TransferSettings};
-use crate::engine::transfer::counters::{EngineCounters, Meter, PeerCounters};
+use crate::engine::transfer::counters::{EngineCounters, Meter, PeerCounters, RailFigures};
 use crate::engine::transfer::directory::{ANSWER_LIMIT, Directory, Finder, OwnSegment};
 use crate::engine::transfer::handshake::{self, Answers, ServeLimits};
 use crate::engine::transfer::local::LocalPeer;
 use crate::engine::transfer::notices::Notices;
+use crate::engine::transfer::rdma::Rdma;
 use crate::engine::transfer::region::{Access, Regions};
 use crate::engine::transfer::remote::{Context, Pending, Remote};
 use crate::engine::transfer::remotes::{Full, REMOTES_MAX, Remotes};
 use crate::engine::transfer::tcp::Tcp;
-use crate::engine::transfer::transport::{Deadline, Op, Transport};
+use crate::engine::transfer::transport::{Calls, Deadline, Op, Transport};
 use crate::engine::transfer::{Clock, TransferError};
 use crate::engine::wire::json::{NotifyMessage, SegmentDescriptor};
 
@@ -43,6 +45,8 @@ struct Inner {
     endpoint: String,
     handshake: HostPort,
     regions: Arc<RwLock<Regions>>,
+    /// One registration at a time, so that the transport and `regions` agree. Not held by who only reads `regions`.
+    registering: Mutex<()>,
     transport: Arc<dyn Transport>,
     context: Arc<Context>,
     remotes: RwLock<Remotes<Remote>>,
@@ -93,12 +97,19 @@ impl TransferEngine {
             Arc::new(move || env.now())
         };
         let regions = Arc::new(RwLock::new(Regions::default()));
-        let transport: Arc<dyn Transport> = match config.protocol {
-            Protocol::Tcp => {
-                let (host, regions, rng) = (handshake.host.clone(), Arc::clone(&regions), || env.rng());
-                Arc::new(Tcp::start(host, regions, Arc::clone(&settings), Arc::clone(&clock), &rng)?)
-            }
-            Protocol::Rdma => return Err(TransferError::Protocol { protocol: config.protocol.to_string() }),
+        let tcp = || -> Result<Arc<dyn Transport>, TransferError> {
+            let (host, regions, rng) = (handshake.host.clone(), Arc::clone(&regions), || env.rng());
+            Ok(Arc::new(Tcp::start(host, regions, Arc::clone(&settings), Arc::clone(&clock), &rng)?))
+        };
+        let transport = match config.protocol {
+            Protocol::Tcp => tcp()?,
+            Protocol::Rdma => match rdma(&name, &handshake, &config, &clock, &env) {
+                Err(error @ TransferError::NoRdma { .. }) if config.rdma.tcp_instead => {
+                    tracing::warn!(%error, "bytes go over tcp instead, as was allowed; peers have to as well");
+                    tcp()?
+                }
+                started => started?,
+            },
         };
         let own = Arc::new(OwnSegment {
             name: name.clone(),
@@ -109,9 +120,21 @@ impl TransferEngine {
                 Box::new(move || env.unix())
             },
         });
-        let notices = Arc::new(Notices::new(Arc::clone(&own)));
-        let directory: Arc<dyn Directory> =
-            Arc::new(Finder::new(env.clone(), own, handshake.clone(), Arc::clone(&settings), service));
+        let finder = Finder::new(env.clone(), Arc::clone(&own), handshake.clone(), Arc::clone(&settings), service);
+        let directory: Arc<dyn Directory> = Arc::new(finder);
+        let calls: Arc<dyn Calls> = Arc::new(Bridge::new(Arc::clone(&directory), Handle::current()));
+        let notices = Arc::new(Notices::new(own, Arc::clone(&calls)));
+        let runtime = Handle::current();
+        // Weakly: the directory leads back to the transport.
+        let weak = Arc::downgrade(&directory);
+        transport.on_change(Box::new(move || {
+            let Some(directory) = weak.upgrade() else { return };
+            runtime.spawn(async move {
+                if let Err(error) = directory.update().await {
+                    tracing::warn!(%error, "what changed about this engine's devices is not announced");
+                }
+            });
+        }));
         directory.claim().await?;
         if let Err(error) = directory.publish().await {
             // The first error is the one to tell.
@@ -125,7 +148,7 @@ impl TransferEngine {
             directory,
             transport: Arc::clone(&transport),
             clock,
-            runtime: Handle::current(),
+            calls,
             descriptor_age_max: settings.descriptor_age_max,
             stopped: AtomicBool::new(false),
             issued: Meter::default(),
@@ -138,6 +161,7 @@ impl TransferEngine {
                 endpoint,
                 handshake,
                 regions,
+                registering: Mutex::default(),
                 transport,
                 context: Arc::new(context),
                 remotes,
@@ -146,7 +170,8 @@ impl TransferEngine {
             }),
         };
         let (segment, handshake) = (engine.segment_name(), engine.handshake());
-        tracing::info!(%segment, %handshake, data_port = engine.data_port(), "transfer engine is listening");
+        let protocol = engine.protocol();
+        tracing::info!(%segment, %handshake, protocol, data_port = engine.data_port(), "transfer engine is listening");
         Ok(engine)
     }
 
@@ -164,6 +189,12 @@ impl TransferEngine {
     /// Where the handshake port is, as announced.
     pub fn handshake(&self) -> &HostPort {
         &self.inner.handshake
+    }
+
+    /// What bytes are moved over: upstream's word, `tcp` or `rdma`. Not what was asked for where that could not be had and
+    /// [`RdmaWish::tcp_instead`](crate::engine::transfer::RdmaWish::tcp_instead) allows it.
+    pub fn protocol(&self) -> &'static str {
+        self.inner.transport.protocol()
     }
 
     /// The port of TCP's data plane; 0 with another transport.
@@ -192,36 +223,14 @@ impl TransferEngine {
     /// # Errors
     /// As [`register`](TransferEngine::register).
     pub async fn register_all(&self, memories: &[(Arc<Memory>, Access)]) -> Result<Vec<Registration>, TransferError> {
-        let inner = &self.inner;
-        let mut added: Vec<Registration> = Vec::with_capacity(memories.len());
-        let undo = |added: Vec<Registration>| {
-            for registration in added {
-                inner.remove(&registration);
-            }
-        };
-        for (memory, access) in memories {
-            let keys = match inner.transport.register(memory) {
-                Ok(keys) => keys,
-                Err(error) => {
-                    undo(added);
-                    return Err(error);
-                }
-            };
-            let inserted = {
-                let mut regions = inner.regions.write().unwrap_or_else(PoisonError::into_inner);
-                regions.insert(Arc::clone(memory), *access, keys)
-            };
-            if let Err(error) = inserted {
-                inner.transport.deregister(memory);
-                undo(added);
-                return Err(error);
-            }
-            added.push(Registration { address: memory.address(), length: memory.len() as u64 });
-        }
-        if memories.iter().any(|(_, access)| *access == Access::Remote)
-            && let Err(error) = inner.context.directory.publish().await
-        {
-            undo(added);
+        let announced = memories.iter().any(|(_, access)| *access == Access::Remote);
+        let (inner, memories) = (Arc::clone(&self.inner), memories.to_vec());
+        let added = tokio::task::spawn_blocking(move || inner.add(&memories)).await;
+        let added = added.unwrap_or(Err(TransferError::Stopped))?;
+        if announced && let Err(error) = self.inner.context.directory.publish().await {
+            let inner = Arc::clone(&self.inner);
+            // A runtime at its end does not run it; the engine is at its end too then.
+            let _ = tokio::task::spawn_blocking(move || inner.take_back(added)).await;
             return Err(error);
         }
         Ok(added)
@@ -235,7 +244,10 @@ impl TransferEngine {
     /// The metadata service does not take the new document, or another engine has our name by now and its document is left alone;
     /// the memory is out of reach all the same.
     pub async fn deregister(&self, registration: Registration) -> Result<(), TransferError> {
-        match self.inner.remove(&registration) {
+        let (inner, address) = (Arc::clone(&self.inner), registration.address);
+        let removed = tokio::task::spawn_blocking(move || inner.remove(address)).await;
+        // A runtime at its end takes no more work.
+        match removed.unwrap_or_else(|_| self.inner.remove(address)) {
             Some(Access::Remote) => self.inner.context.directory.update().await,
             _ => Ok(()),
         }
@@ -321,6 +333,11 @@ impl TransferEngine {
         }
     }
 
+    /// The RDMA devices in use, and what went through each; none with TCP.
+    pub fn rails(&self) -> Vec<RailFigures> {
+        self.inner.transport.rails()
+    }
+
     /// What was moved to and from each segment that is remembered. (One that was not used for five minutes is forgotten when another
     /// is used.)
     pub fn peers(&self) -> Vec<PeerCounters> {
@@ -364,12 +381,43 @@ impl Inner {
         u16::try_from(document.tcp_data_port).unwrap_or(0)
     }
 
-    fn remove(&self, registration: &Registration) -> Option<Access> {
-        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
-        let region = regions.remove(registration.address)?;
-        drop(regions);
+    /// Register all of `memories`, or none. Blocks: a device may pin every page.
+    fn add(&self, memories: &[(Arc<Memory>, Access)]) -> Result<Vec<Registration>, TransferError> {
+        let mut added: Vec<Registration> = Vec::with_capacity(memories.len());
+        for (memory, access) in memories {
+            if let Err(error) = self.add_one(memory, *access) {
+                self.take_back(added);
+                return Err(error);
+            }
+            added.push(Registration { address: memory.address(), length: memory.len() as u64 });
+        }
+        Ok(added)
+    }
+
+    fn add_one(&self, memory: &Arc<Memory>, access: Access) -> Result<(), TransferError> {
+        let _turn = self.registering.lock().unwrap_or_else(PoisonError::into_inner);
+        // Before a device is troubled with it.
+        self.regions().check(memory)?;
+        let keys = self.transport.register(memory, access)?;
+        let inserted = self.regions().insert(Arc::clone(memory), access, keys);
+        inserted.inspect_err(|_| self.transport.deregister(memory))
+    }
+
+    fn take_back(&self, added: Vec<Registration>) {
+        for registration in added {
+            self.remove(registration.address);
+        }
+    }
+
+    fn remove(&self, address: u64) -> Option<Access> {
+        let _turn = self.registering.lock().unwrap_or_else(PoisonError::into_inner);
+        let region = self.regions().remove(address)?;
         self.transport.deregister(&region.memory);
         Some(region.access)
+    }
+
+    fn regions(&self) -> RwLockWriteGuard<'_, Regions> {
+        self.regions.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is known of `segment`, if it is known.
@@ -413,6 +461,26 @@ impl Drop for Inner {
             daemon.abort();
         }
     }
+}
+
+/// The RDMA transport.
+fn rdma<E: Env>(
+    name: &str,
+    handshake: &HostPort,
+    config: &TransferConfig,
+    clock: &Clock,
+    env: &E,
+) -> Result<Arc<dyn Transport>, TransferError> {
+    let settings = &config.settings.rdma;
+    let server = match &settings.bind_address {
+        Some(host) => HostPort::new(host.as_str(), handshake.port).to_string(),
+        None => name.to_owned(),
+    };
+    let lots = {
+        let env = env.clone();
+        Box::new(move || env.rng())
+    };
+    Ok(Arc::new(Rdma::start(server, &config.rdma, settings, Arc::clone(clock), lots)?))
 }
 
 /// Bind the handshake port, and say where peers find it.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::engine::metadata::MetadataError;
 use crate::engine::sys::OutOfRange;
+use crate::engine::transfer::rdma::{Blame, RdmaFault, RdmaStep};
 use crate::engine::wire::json::{DocumentError, FrameError};
 
 /// What was being done when a peer failed us.
@@ -46,11 +47,20 @@ impl fmt::Display for Step {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TransferError {
     /// The protocol is one that this build cannot speak.
-    #[error("protocol '{protocol}' is not supported: this release moves bytes over tcp only")]
+    #[error("protocol '{protocol}' is not supported: bytes are moved over tcp or rdma")]
     Protocol {
         /// The word.
         protocol: String,
     },
+    /// RDMA was asked for and cannot be had on this host.
+    #[error("rdma cannot be used on this host: {why}")]
+    NoRdma {
+        /// What is missing, and of which device, as a text that may name what to do about it.
+        why: String,
+    },
+    /// RDMA: a device, a peer or the way to it failed.
+    #[error("{0}")]
+    Rdma(Arc<RdmaFault>),
     /// The peer's descriptor asks for a protocol that we do not speak.
     #[error("segment {segment} is reached over '{protocol}', which this process does not speak")]
     PeerProtocol {
@@ -211,6 +221,11 @@ pub enum TransferError {
 }
 
 impl TransferError {
+    /// The error with its causes, on one line.
+    pub(in crate::engine::transfer) fn chain(&self) -> impl fmt::Display {
+        Chain(self)
+    }
+
     /// May bytes of a write that failed in this way still arrive at the peer? They do when a process that was stopped goes on and
     /// reads what is in its sockets. The place that they were meant for must not be given to anybody else meanwhile.
     pub fn may_still_land(&self) -> bool {
@@ -219,6 +234,8 @@ impl TransferError {
                 matches!(step, Step::Request | Step::Status | Step::Body)
             }
             TransferError::BadStatus { .. } => true,
+            // The pairs are stopped by then, but what they had sent may be on its way.
+            TransferError::Rdma(fault) => fault.step == RdmaStep::Move && fault.blame != Blame::Refusal,
             _ => false,
         }
     }
@@ -231,6 +248,7 @@ impl TransferError {
             | TransferError::Timeout { .. }
             | TransferError::Busy { .. }
             | TransferError::Down { .. } => true,
+            TransferError::Rdma(fault) => fault.blame == Blame::Peer,
             _ => false,
         }
     }
@@ -240,8 +258,24 @@ impl TransferError {
         match self {
             TransferError::Metadata(error) => error.is_retryable(),
             TransferError::Lost { .. } | TransferError::Timeout { .. } => true,
+            TransferError::Rdma(fault) => fault.blame == Blame::Peer,
             _ => false,
         }
+    }
+}
+
+/// An error with its causes, on one line.
+struct Chain<'a>(&'a TransferError);
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut cause = std::error::Error::source(self.0);
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
     }
 }
 

@@ -8,6 +8,7 @@
 //! Upstream: `transfer_engine_impl.cpp`, `transfer_metadata.cpp`, `tcp_transport.cpp`.
 
 pub mod breaker;
+mod calls;
 pub mod config;
 pub mod counters;
 mod directory;
@@ -16,20 +17,23 @@ mod error;
 pub mod handshake;
 pub mod local;
 mod notices;
+pub mod rdma;
 pub mod region;
 mod remote;
 mod remotes;
 pub mod tcp;
 pub mod transport;
+mod variables;
 
 use std::sync::Arc;
 
 use crate::engine::base::Mono;
 
 pub use config::{Protocol, TransferConfig, TransferSettings};
-pub use counters::{EngineCounters, PeerCounters, TargetFigures};
+pub use counters::{EngineCounters, PeerCounters, RailFigures, TargetFigures};
 pub use engine::{Registration, TransferEngine};
 pub use error::{Step, TransferError};
+pub use rdma::{RdmaSettings, RdmaWish};
 pub use region::Access;
 pub use remote::Pending;
 pub use transport::{Op, OpKind, RemoteAddr};

@@ -1,11 +1,12 @@
-//! Messages of peers that wait to be fetched. Bounded: the oldest give way.
+//! What our handshake port answers with; and messages of peers that wait to be fetched. Bounded: the oldest give way.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::engine::transfer::directory::OwnSegment;
 use crate::engine::transfer::handshake::Answers;
-use crate::engine::wire::json::NotifyMessage;
+use crate::engine::transfer::transport::Calls;
+use crate::engine::wire::json::{Connection, NotifyMessage};
 
 /// Messages that nobody has fetched; the oldest give way to more.
 const NOTICES_MAX: usize = 1024;
@@ -15,13 +16,14 @@ const NOTICES_BYTES_MAX: usize = 1 << 20;
 /// What the handshake port answers with: our segment's document, and room for messages.
 pub(super) struct Notices {
     own: Arc<OwnSegment>,
+    calls: Arc<dyn Calls>,
     queue: Mutex<Queue>,
 }
 
 impl Notices {
-    /// None yet.
-    pub(super) fn new(own: Arc<OwnSegment>) -> Notices {
-        Notices { own, queue: Mutex::default() }
+    /// None yet. `calls` is what the transport may need to answer connection requests.
+    pub(super) fn new(own: Arc<OwnSegment>, calls: Arc<dyn Calls>) -> Notices {
+        Notices { own, calls, queue: Mutex::default() }
     }
 
     /// Those that came since the last call.
@@ -40,6 +42,10 @@ impl Notices {
 impl Answers for Notices {
     fn segment(&self) -> Option<String> {
         Some(self.own.document())
+    }
+
+    fn connected(&self, request: Connection) -> Connection {
+        self.own.transport.accept(request, &*self.calls)
     }
 
     fn notified(&self, message: NotifyMessage) -> bool {

@@ -3,18 +3,16 @@
 //! Everything here blocks; it runs on the thread that waits for a batch.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
-
-use tokio::runtime::Handle;
 
 use crate::engine::base::Mono;
 use crate::engine::transfer::breaker::{Breaker, Verdict};
 use crate::engine::transfer::counters::Meter;
 use crate::engine::transfer::directory::Directory;
 use crate::engine::transfer::local::LocalPeer;
-use crate::engine::transfer::transport::{Deadline, Fault, Meaning, Op, OpKind, Peer, Transport};
+use crate::engine::transfer::transport::{Calls, Deadline, Fault, Meaning, Op, OpKind, Peer, Transport};
 use crate::engine::transfer::{Clock, PeerCounters, Step, TransferError};
 use crate::engine::wire::json::SegmentDescriptor;
 
@@ -26,15 +24,13 @@ const PROBE_LIMIT: Duration = Duration::from_secs(2);
 const PROBE_PATIENCE: Duration = Duration::from_millis(20);
 /// A descriptor that is younger is not fetched again because of a refusal.
 const REFRESH_AGE_MIN: Duration = Duration::from_secs(1);
-/// What the exchange between the asking thread and the runtime may add to a limit.
-const BRIDGE_SLACK: Duration = Duration::from_millis(500);
 
 /// What all remotes of an engine share.
 pub(super) struct Context {
     pub(super) directory: Arc<dyn Directory>,
     pub(super) transport: Arc<dyn Transport>,
     pub(super) clock: Clock,
-    pub(super) runtime: Handle,
+    pub(super) calls: Arc<dyn Calls>,
     pub(super) descriptor_age_max: Option<Duration>,
     pub(super) stopped: AtomicBool,
     pub(super) issued: Meter,
@@ -83,7 +79,8 @@ impl Remote {
 
     /// What was issued to it.
     pub(super) fn counters(&self) -> PeerCounters {
-        PeerCounters { segment: self.name.clone(), flow: self.meter.flow(), down: self.state().breaker.is_open() }
+        let over = if self.own.is_some() { "memory" } else { self.context.transport.protocol() };
+        PeerCounters { segment: self.name.clone(), over, flow: self.meter.flow(), down: self.state().breaker.is_open() }
     }
 
     /// The descriptor; fetched if it is not known.
@@ -205,8 +202,8 @@ impl Remote {
     fn failed(&self, error: &TransferError) {
         let mut state = self.state();
         if !state.breaker.is_open() {
-            tracing::info!(segment = %self.name, error = %Chain(error), "peer failed; asking it again from time to time");
-            state.because = Chain(error).to_string();
+            tracing::info!(segment = %self.name, error = %error.chain(), "peer failed; asking it again from time to time");
+            state.because = error.chain().to_string();
         }
         state.breaker.failed((self.context.clock)());
     }
@@ -267,7 +264,7 @@ impl Remote {
         state.fetching = true;
         drop(state);
         let limit = deadline.left((self.context.clock)()).min(FIND_LIMIT);
-        let found = self.fetch(limit);
+        let found = self.context.calls.find(&self.name, limit);
         let mut state = self.state();
         state.fetching = false;
         let known = found.and_then(|descriptor| self.install(&mut state, descriptor));
@@ -281,21 +278,6 @@ impl Remote {
         known
     }
 
-    /// Ask the directory, from a thread that may block.
-    fn fetch(&self, limit: Duration) -> Result<SegmentDescriptor, TransferError> {
-        let (tell, told) = mpsc::sync_channel(1);
-        let find = self.context.directory.find(&self.name, limit);
-        self.context.runtime.spawn(async move {
-            // Whoever asked may have given up.
-            let _ = tell.send(find.await);
-        });
-        match told.recv_timeout(limit + BRIDGE_SLACK) {
-            Ok(found) => found,
-            Err(mpsc::RecvTimeoutError::Timeout) => Err(self.timeout(limit)),
-            Err(mpsc::RecvTimeoutError::Disconnected) => Err(TransferError::Stopped),
-        }
-    }
-
     /// Take over a new descriptor. The way to the peer, with its lanes, stays if it leads to the same place.
     fn install(&self, state: &mut State, descriptor: SegmentDescriptor) -> Result<Known, TransferError> {
         let transport = &self.context.transport;
@@ -305,7 +287,10 @@ impl Remote {
         }
         let peer = match &state.known {
             Some(known) if known.peer.reaches(&descriptor) => Arc::clone(&known.peer),
-            _ => transport.peer(&descriptor)?,
+            _ => {
+                tracing::debug!(segment = %self.name, over = transport.protocol(), "a new way to a peer");
+                transport.peer(&descriptor, &self.context.calls)?
+            }
         };
         let fetched = (self.context.clock)();
         let known = Known { descriptor: Arc::new(descriptor), peer, fetched };
@@ -318,14 +303,14 @@ impl Remote {
         let remote = Arc::clone(self);
         let probe = move || {
             let deadline = Deadline::after((remote.context.clock)(), PROBE_LIMIT);
-            let outcome = remote.fetch(PROBE_LIMIT).and_then(|descriptor| {
+            let outcome = remote.context.calls.find(&remote.name, PROBE_LIMIT).and_then(|descriptor| {
                 let known = remote.install(&mut remote.state(), descriptor)?;
                 known.peer.probe(&known.descriptor, deadline)
             });
             let mut state = remote.state();
             match outcome {
                 Err(error) if error.is_outage() => {
-                    state.because = Chain(&error).to_string();
+                    state.because = error.chain().to_string();
                     state.breaker.failed((remote.context.clock)());
                 }
                 // Whatever else is wrong, callers had better hear it themselves.
@@ -361,21 +346,6 @@ impl Remote {
 
 /// How one operation went; what failed comes back with its fault.
 type Attempt = Result<(), Box<(Op, Fault)>>;
-
-/// An error with its causes, on one line.
-struct Chain<'a>(&'a TransferError);
-
-impl std::fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut cause = std::error::Error::source(self.0);
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
-    }
-}
 
 /// A batch under way. Nothing may happen before it is waited for: with TCP, who waits does the work.
 #[must_use = "a batch that nobody waits for may never be carried out"]

@@ -7,8 +7,9 @@ use std::time::Duration;
 use crate::engine::base::Mono;
 use crate::engine::sys::{Memory, Slice};
 use crate::engine::transfer::TransferError;
-use crate::engine::transfer::counters::TargetFigures;
-use crate::engine::wire::json::{Buffer, SegmentDescriptor};
+use crate::engine::transfer::counters::{RailFigures, TargetFigures};
+use crate::engine::transfer::region::Access;
+use crate::engine::wire::json::{Buffer, Connection, SegmentDescriptor};
 
 /// An address in a peer's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,35 +61,83 @@ pub trait Transport: Send + Sync {
     /// Upstream's word for the protocol, as in a descriptor's `protocol`.
     fn protocol(&self) -> &'static str;
 
-    /// Make `memory` usable by this transport; gives the keys that go into the segment document (none for TCP). The engine holds
-    /// on to the memory until it calls [`deregister`](Transport::deregister).
+    /// Make `memory` usable by this transport; gives what the segment document says of it. May take long (pages are pinned), and is
+    /// called where that does no harm. The engine holds on to the memory until it calls [`deregister`](Transport::deregister).
     ///
     /// # Errors
     /// The device refuses.
-    fn register(&self, memory: &Arc<Memory>) -> Result<Keys, TransferError>;
+    fn register(&self, memory: &Arc<Memory>, access: Access) -> Result<Keys, TransferError>;
 
     /// Undo [`register`](Transport::register).
     fn deregister(&self, memory: &Arc<Memory>);
 
-    /// Fill in what this transport has to say about itself.
+    /// Fill in what this transport has to say about itself. The buffers are there; one with devices leaves out those that cannot be
+    /// used, and their keys.
     fn describe(&self, document: &mut SegmentDescriptor);
 
-    /// The peer that `descriptor` describes. Opens nothing yet.
+    /// The peer that `descriptor` describes. Opens nothing yet. A transport that connects by way of the handshake port does so
+    /// through `calls`, which the peer may keep; the transport itself may not, since they lead back to it.
     ///
     /// # Errors
     /// The descriptor is not enough to reach it.
-    fn peer(&self, descriptor: &SegmentDescriptor) -> Result<Arc<dyn Peer>, TransferError>;
+    fn peer(&self, descriptor: &SegmentDescriptor, calls: &Arc<dyn Calls>) -> Result<Arc<dyn Peer>, TransferError>;
+
+    /// Answer a connection request that came to our handshake port. May block, within a bound of its own; meanwhile the port answers
+    /// others, the requester among them: an engine before 0.3.11 has to be asked for its addresses while it waits. The answer of a
+    /// transport that connects in other ways is empty.
+    fn accept(&self, _request: Connection, _calls: &dyn Calls) -> Connection {
+        Connection::default()
+    }
+
+    /// Have `tell` called, from any thread, whenever [`describe`](Transport::describe) would say something else than before by itself:
+    /// a device is gone, or has another address. A transport that never changes does not.
+    fn on_change(&self, _tell: Box<dyn Fn() + Send + Sync>) {}
 
     /// What peers did to our memory so far. Zeros for a transport whose hardware does not tell.
     fn figures(&self) -> TargetFigures;
+
+    /// The devices that it uses, if it uses any.
+    fn rails(&self) -> Vec<RailFigures> {
+        Vec::new()
+    }
 
     /// Stop serving peers and close what is open.
     fn shutdown(&self);
 }
 
-/// Keys of a registered memory, one per device.
+/// What a transport asks of others' handshake ports and of the metadata service. Both block, no longer than `limit`; they are for
+/// threads that may, not for a runtime's own.
+pub trait Calls: Send + Sync {
+    /// Send a connection request (or a ready ACK) to the engine of `segment`; its reply, which may be a refusal.
+    ///
+    /// # Errors
+    /// It cannot be found or reached, or its answer cannot be read.
+    fn connect(&self, segment: &str, request: &Connection, limit: Duration) -> Result<Connection, TransferError>;
+
+    /// The descriptor of `segment`, asked for anew.
+    ///
+    /// # Errors
+    /// It is not known, or its owner cannot be reached.
+    fn find(&self, segment: &str, limit: Duration) -> Result<SegmentDescriptor, TransferError>;
+}
+
+/// What the segment document says of a registered memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Keys {
+    /// Where the memory is (`cpu:0`, `*`), for peers that choose a device by it; `None` = the segment's name, as TCP has it.
+    pub location: Option<String>,
+    /// The parts that it is registered in, in order and without gaps: more than one where it is larger than a device can register
+    /// at once. None at all = one part without keys.
+    pub pieces: Vec<PieceKeys>,
+}
+
+/// A part of a registered memory, and its keys, one per device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PieceKeys {
+    /// Where it begins in the memory, bytes.
+    pub offset: usize,
+    /// Its length, bytes.
+    pub len: usize,
     /// For peers.
     pub remote: Vec<u32>,
     /// For this process.
@@ -96,15 +145,19 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// The buffer of a segment document that stands for `memory`.
-    pub fn buffer(&self, name: &str, memory: &Memory) -> Buffer {
-        Buffer {
+    /// The buffers of the document of `segment` that stand for `memory`.
+    pub fn buffers(&self, segment: &str, memory: &Memory) -> Vec<Buffer> {
+        let name = self.location.as_deref().unwrap_or(segment);
+        let whole = [PieceKeys { len: memory.len(), ..PieceKeys::default() }];
+        let pieces = if self.pieces.is_empty() { &whole[..] } else { &self.pieces };
+        let buffer = |piece: &PieceKeys| Buffer {
             name: name.to_owned(),
-            address: memory.address(),
-            length: memory.len() as u64,
-            rkey: self.remote.clone(),
-            lkey: self.local.clone(),
-        }
+            address: memory.address() + piece.offset as u64,
+            length: piece.len as u64,
+            rkey: piece.remote.clone(),
+            lkey: piece.local.clone(),
+        };
+        pieces.iter().map(buffer).collect()
     }
 }
 
@@ -202,5 +255,20 @@ mod tests {
         assert_eq!(step(&lost(Step::Connect).after(None)), Step::Connect);
         let refused = Fault { meaning: Meaning::Refused, ..lost(Step::Connect) };
         assert_eq!(refused.after(Some(lost(Step::Status))).meaning, Meaning::Refused);
+    }
+
+    #[test]
+    fn memory_without_keys_is_one_buffer_of_the_segments_name_and_a_large_one_several() {
+        let memory = Memory::from_vec(vec![0; 100]);
+        let plain = Keys::default().buffers("me:1", &memory);
+        let whole = Buffer { name: "me:1".into(), address: memory.address(), length: 100, ..Buffer::default() };
+        assert_eq!(plain, [whole]);
+        let piece = |offset, len, key| PieceKeys { offset, len, remote: vec![key], local: vec![key + 1] };
+        let keys = Keys { location: Some("cpu:0".into()), pieces: vec![piece(0, 64, 7), piece(64, 36, 9)] };
+        let found = keys.buffers("me:1", &memory);
+        let told: Vec<_> =
+            found.iter().map(|b| (b.address - memory.address(), b.length, b.rkey[0], b.lkey[0])).collect();
+        assert_eq!(told, [(0, 64, 7, 8), (64, 36, 9, 10)]);
+        assert!(found.iter().all(|b| b.name == "cpu:0"));
     }
 }

@@ -1,6 +1,8 @@
 //! The transfer engine: handshake frames, its JSON documents.
 
-use mcctl::engine::wire::json::{Frame, HEADER_BYTES, NotifyMessage, RpcMeta, SegmentDescriptor, payload_len};
+use mcctl::engine::wire::json::{
+    Connection, Frame, HEADER_BYTES, NotifyMessage, RpcMeta, SegmentDescriptor, payload_len,
+};
 
 /// The handshake port's limit, upstream's default.
 const LIMIT: usize = 1 << 20;
@@ -19,6 +21,9 @@ pub fn handshake(data: &[u8]) {
     }
     if let Ok(message) = NotifyMessage::from_json(frame.json()) {
         assert_eq!(NotifyMessage::from_json(message.to_json().as_bytes()).ok().as_ref(), Some(&message));
+    }
+    if let Ok(message) = Connection::from_json(frame.json()) {
+        assert_eq!(Connection::from_json(message.to_json().as_bytes()).ok().as_ref(), Some(&message));
     }
     segment(frame.json());
 }

@@ -16,7 +16,7 @@ use mcctl::engine::transfer::handshake::{Answers, ServeLimits, serve};
 use mcctl::engine::transfer::region::Regions;
 use mcctl::engine::transfer::tcp::{HEADER_BYTES, Header, Target};
 use mcctl::engine::transfer::transport::Keys;
-use mcctl::engine::wire::json::NotifyMessage;
+use mcctl::engine::wire::json::{Connection, NotifyMessage};
 use tokio::runtime::Runtime;
 
 /// Sends `data` and reads what comes back until the server closes. Inputs are sent whole, so a server that waits for more sees
@@ -102,6 +102,9 @@ impl Answers for Nobody {
             r#"{"buffers":[],"name":"fuzz","protocol":"tcp","tcp_data_port":1,"tcp_proto_version":2,"timestamp":""}"#
                 .to_owned(),
         )
+    }
+    fn connected(&self, request: Connection) -> Connection {
+        Connection { reply_msg: request.peer_nic_path, ..Connection::default() }
     }
     fn notified(&self, message: NotifyMessage) -> bool {
         message.name.len().is_multiple_of(2)

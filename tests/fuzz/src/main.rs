@@ -5,6 +5,7 @@
 
 mod engine;
 mod live;
+mod load;
 mod rpc;
 mod seeds;
 
@@ -27,6 +28,8 @@ const TARGETS: &[Target] = &[
     ("handshake_port", live::handshake_port, seeds::handshakes),
     ("data_port", live::data_port, live::data_seeds),
     ("http_port", live::http_port, live::http_seeds),
+    ("load_answer", load::answer, load::answer_seeds),
+    ("load_stream", load::stream, load::stream_seeds),
     ("http_query", http_query, || vec![b"key=mooncake%2Fram%2F127.0.0.1%3A12345&x=+%zz".to_vec()]),
 ];
 

@@ -78,7 +78,7 @@ fn a_full_store_is_in_the_errors_table_and_a_signal_gives_the_report_of_what_ran
     running.signal(Signal::SIGINT);
     let told: Value = serde_json::from_str(&running.line_with("mcctl.bench.store/1")).expect("JSON");
     assert_eq!((&told["stopped"], &told["removed"]), (&true.into(), &16.into()), "{told}");
-    assert_eq!(running.end(), 0);
+    assert_eq!(running.end(), 1, "a signal is no success");
     assert_eq!(keys(&link), "");
     let run = bench(&link, &["--object-size=32mb", "--objects=2", "--batch=1", "--json"]);
     assert_eq!(run.code, 1, "{run:?}");
@@ -88,12 +88,61 @@ fn a_full_store_is_in_the_errors_table_and_a_signal_gives_the_report_of_what_ran
 }
 
 #[test]
+fn fewer_copies_than_asked_for_are_said() {
+    let (mut service, link) = store("--segment-size=16mb");
+    let run = bench(&link, &["--object-size=1kb", "--objects=32", "--batch=1", "--replicas=2", "--json"]);
+    let told: Value = serde_json::from_str(run.succeeds()).expect("JSON");
+    assert_eq!(told["passes"][0]["put"]["fewer_copies"], 32, "one node has one copy: {told}");
+    let doubts = told["doubts"].as_array().expect("a list");
+    assert!(doubts.iter().any(|doubt| doubt.as_str().is_some_and(|doubt| doubt.contains("--replicas 2"))), "{told}");
+    assert_eq!(service.stop(Signal::SIGTERM), 0);
+}
+
+#[test]
+fn what_is_gone_when_it_is_read_is_a_failure_unless_the_store_was_to_be_overfilled() {
+    let (mut service, link) = store("--segment-size=16mb");
+    let over = ["--object-size=1mb", "--objects=64", "--batch=1", "--json"];
+    // Leases keep nothing here: nothing was read yet when the puts evict.
+    for (more, code) in [(&[][..], 1), (&["--overfill"][..], 0)] {
+        let run = bench(&link, &[&over[..], more].concat());
+        let told: Value = serde_json::from_str(&run.stdout).expect("JSON");
+        let (put, get) = (&told["passes"][0]["put"], &told["passes"][1]["get"]);
+        assert!(get["missing"].as_u64().is_some_and(|missing| missing > 0), "{told}");
+        assert_eq!(told["overfill"], code == 0);
+        // A put that found no room for the moment is a failure in any case.
+        let code = if put["failed"] == 0 && get["failed"] == 0 { code } else { 1 };
+        assert_eq!(run.code, code, "{told}");
+    }
+    let run = bench(&link, &over[..3]);
+    assert!(run.stdout.contains("objects were not there") && run.stdout.contains("--overfill"), "{run:?}");
+    assert_eq!(service.stop(Signal::SIGTERM), 0);
+}
+
+#[test]
 fn what_cannot_be_measured_is_refused() {
-    for bad in ["--zipf=0", "--read-ratio=2", "--object-size=0", "--object-size=1tb", "--batch=0", "--clients=0"] {
-        mcctl(&["bench", "store", bad]).fails(2);
+    for bad in [
+        "--zipf=0",
+        "--zipf=NaN",
+        "--zipf=1e300",
+        "--read-ratio=2",
+        "--read-ratio=-1e300",
+        "--object-size=0",
+        "--object-size=1tb",
+        "--batch=0",
+        "--clients=0",
+        "--replicas=0",
+    ] {
+        let run = mcctl(&["bench", "store", bad]);
+        assert!(run.fails(2).len() < 300, "{run:?}");
     }
     assert!(
         mcctl(&["bench", "store", "--object-size=3gb", "--batch=1", "--clients=1024"]).fails(4).contains("of memory")
     );
-    mcctl(&["bench", "store", "--master=127.0.0.1:1"]).fails(3);
+    let run = mcctl(&["bench", "store", "--master=127.0.0.1:1", "--timeout=5s"]);
+    let said = run.fails(3);
+    for part in ["cannot reach the master at 127.0.0.1:1;", "after ", "at most 3 s for a connection, 5 s for an answer"]
+    {
+        assert!(said.contains(part), "no '{part}' in {said}");
+    }
+    assert!(!said.contains("within 0 ms") && !said.contains("--max-wait-time"), "{said}");
 }

@@ -82,12 +82,17 @@ fn a_signal_ends_a_target_well_and_it_says_what_it_served() {
 #[test]
 fn what_cannot_be_measured_is_one_line_and_an_exit_code_by_the_contract() {
     mcctl(&["bench", "transfer"]).fails(2);
-    let rdma = initiate("127.0.0.1:1", &["--protocol=rdma"]);
+    let quic = initiate("127.0.0.1:1", &["--protocol=quic"]);
     assert_eq!(
-        rdma.fails(2),
-        "error: protocol 'rdma' is not supported: this release moves bytes over tcp only; tried: --protocol rdma; \
-         next: use --protocol tcp"
+        quic.fails(2),
+        "error: 'quic' is no protocol that this release speaks; found: --protocol quic; next: give --protocol tcp or rdma"
     );
+    let rdma = initiate("127.0.0.1:1", &["--protocol=rdma", "--device_name=none_such"]);
+    let said = rdma.fails(4);
+    assert!(said.starts_with("error: rdma cannot be used on this host, and is not replaced by tcp; "), "{said}");
+    assert!(said.contains("tried: --protocol rdma; "), "{said}");
+    let instead = initiate("127.0.0.1:1", &["--protocol=rdma", "--device_name=none_such", "--allow-tcp-fallback"]);
+    assert!(instead.fails(3).starts_with("error: lost 127.0.0.1:1 while connecting; "), "{instead:?}");
     let nobody = initiate("127.0.0.1:1", &[]);
     assert!(nobody.fails(3).starts_with("error: lost 127.0.0.1:1 while connecting; tried: --segment-id 127.0.0.1:1"));
     let nowhere = initiate("x", &["--metadata-server=http://127.0.0.1:1/metadata"]);

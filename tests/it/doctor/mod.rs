@@ -152,7 +152,9 @@ fn every_check_is_provoked_and_passes() {
     // The clock's checks are held beside their code: no file tells a time.
     for check in list["checks"].as_array().unwrap() {
         let (id, group) = (check["id"].as_str().unwrap(), check["group"].as_str().unwrap());
-        if matches!(group, "host" | "wheel") {
+        // It opens real devices: tests/it/rdma has both.
+        let is_on_devices = id == "verbs-registration";
+        if matches!(group, "host" | "wheel") && !is_on_devices {
             assert!(seen.contains(&(id.to_owned(), true)), "nothing provokes {id}");
             assert!(seen.contains(&(id.to_owned(), false)), "nothing passes {id}");
         }

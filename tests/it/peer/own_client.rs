@@ -11,7 +11,7 @@ use mcctl::engine::env::RealEnv;
 use mcctl::engine::store::{ClientConfig, Node, NodeConfig, PutOutcome, StoreError};
 use mcctl::engine::sys::memory::Memory;
 use mcctl::engine::sys::pages::MemoryPolicy;
-use mcctl::engine::transfer::{Op, OpKind, Protocol, RemoteAddr, TransferConfig, TransferSettings};
+use mcctl::engine::transfer::{Op, OpKind, Protocol, RdmaWish, RemoteAddr, TransferConfig, TransferSettings};
 use mcctl::engine::wire::Text;
 use mcctl::engine::wire::types::{ObjectMeta, Place, ReplicaType, ReplicateConfig};
 use nix::sys::signal::Signal;
@@ -151,6 +151,7 @@ async fn library_of(cluster: &Cluster, segment: u64, client: ClientConfig) -> No
             metadata: cluster.master.metadata(cluster.how).parse().unwrap(),
             protocol: Protocol::Tcp,
             announce_host: Some("127.0.0.1".to_owned()),
+            rdma: RdmaWish::default(),
             settings: TransferSettings::default(),
         },
         client,

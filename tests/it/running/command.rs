@@ -114,7 +114,8 @@ fn a_terminal_that_goes_away_ends_it_as_sigterm_does_and_what_was_found_is_said(
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let master = silent.local_addr().expect("bound").to_string();
     for signal in [Signal::SIGHUP, Signal::SIGTERM] {
-        let args = ["doctor", "-v", "--only", "memory,master-reached", "--timeout", "3s", "--master", &master];
+        // Long enough that a busy machine does not let it end before it is looked at.
+        let args = ["doctor", "-v", "--only", "memory,master-reached", "--timeout", "8s", "--master", &master];
         let mut service = Service::start(command(&args));
         let status = format!("/proc/{}/status", service.pid());
         wait_until("it handles signals", Duration::from_secs(30), || {

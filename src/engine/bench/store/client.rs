@@ -57,9 +57,10 @@ impl<E: Env> Client<E> {
                 if count == 0 {
                     break;
                 }
-                let stored = shared.stored.load(Ordering::Relaxed);
-                let indices =
-                    (first..).take(count as usize).map(|turn| plan.chosen(turn, stored, &mut self.rng)).collect();
+                let stored = shared.stored();
+                // A long run counts past the last number, and begins anew.
+                let turns = (0..count).map(|place| first.wrapping_add(place));
+                let indices = turns.map(|turn| plan.chosen(turn, stored, &mut self.rng)).collect();
                 self.read(plan, indices, &mut share.get).await;
             } else {
                 let first = shared.next.fetch_add(plan.batch, Ordering::Relaxed);
@@ -68,7 +69,7 @@ impl<E: Env> Client<E> {
                     break;
                 }
                 self.put(plan, first..first + count, &mut share.put).await;
-                shared.stored.fetch_add(count, Ordering::Relaxed);
+                shared.put(first..first + count);
             }
         }
         share
@@ -98,8 +99,9 @@ impl<E: Env> Client<E> {
         let before = done.objects;
         for (answer, (_, slice)) in answers.iter().zip(&objects) {
             match answer {
-                Ok(PutOutcome::Stored { .. }) => {
+                Ok(PutOutcome::Stored { replicas }) => {
                     done.objects += 1;
+                    done.fewer_copies += u64::from((*replicas as u64) < plan.replicas);
                     done.bytes += slice.len() as u64;
                 }
                 Ok(PutOutcome::AlreadyExists) => done.taken += 1,

@@ -51,10 +51,10 @@ pub enum PlanError {
         max: u64,
     },
     /// The exponent is none.
-    #[error("{0} is no exponent of a Zipf distribution: give one above 0 and up to 10")]
+    #[error("{0:?} is no exponent of a Zipf distribution: give one above 0 and up to 10")]
     Zipf(f64),
     /// The ratio is none.
-    #[error("{0} is no share: give one from 0 to 1")]
+    #[error("{0:?} is no share: give one from 0 to 1")]
     Ratio(f64),
 }
 
@@ -183,5 +183,7 @@ mod tests {
         assert_eq!(bad(|plan| plan.read_ratio = 1.5), PlanError::Ratio(1.5));
         assert!(matches!(bad(|plan| plan.sizes = vec![u64::MAX]), PlanError::TooLarge { .. }));
         assert!(matches!(bad(|plan| plan.zipf = Some(f64::NAN)), PlanError::Zipf(_)));
+        let words = bad(|plan| plan.zipf = Some(1e300)).to_string();
+        assert!(words.starts_with("1e300 is no exponent"), "{words}");
     }
 }

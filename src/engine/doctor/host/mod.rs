@@ -14,6 +14,7 @@ mod names;
 mod numa;
 mod ports;
 mod rdma;
+mod verbs;
 
 use std::collections::BTreeMap;
 
@@ -57,6 +58,8 @@ pub struct Intent {
     pub pages_per_node: Vec<(u32, u64)>,
     /// Bytes that one process registers with devices, and so locks.
     pub locked: Option<u64>,
+    /// Bytes that are to be registered with each RDMA device for a trial.
+    pub trial: Option<u64>,
     /// Ports that services shall listen on; those of a default deployment where nobody said.
     pub ports: Option<Vec<u16>>,
     /// The master.
@@ -181,6 +184,10 @@ pub const CHECKS: &[Line<Look>] = &[
     (line("uverbs-closed", "this process may open the devices", &[2]), rdma::finding),
     (line("no-libibverbs", "libibverbs is installed", &[2, 22]), rdma::finding),
     (line("no-provider", "the user-space driver of each device is installed", &[2, 22]), rdma::finding),
+    (
+        line("verbs-registration", "each RDMA device can be opened and takes a page, and what --trial says", &[4, 5]),
+        verbs::registration,
+    ),
     (line("iwarp", "no device speaks iWARP, which Mooncake does not", &[2]), rdma::finding),
     (line("efa", "no device is an EFA, which the rdma protocol cannot use", &[2]), rdma::finding),
     (line("erdma", "an eRDMA device is in its compatibility mode", &[4, 6]), rdma::finding),

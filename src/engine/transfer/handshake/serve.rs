@@ -5,16 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::engine::env::{Env, Listener, Net, deadline};
 use crate::engine::transfer::TransferError;
 use crate::engine::wire::json::{
-    Frame, HEADER_BYTES, Kind, NotifyMessage, TCP_ONLY_CONNECTION, is_json, payload_len, probe_answer,
+    Connection, Frame, HEADER_BYTES, Kind, NotifyMessage, is_json, payload_len, probe_answer,
 };
 
 /// Most exchanges at a time; others wait to be accepted.
 const EXCHANGES_MAX: usize = 256;
+/// Most connection requests that are worked on at a time; others wait, and metadata is answered meanwhile.
+const CONNECTIONS_MAX: usize = 64;
 /// The pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -22,6 +25,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub trait Answers: Send + Sync {
     /// Our segment document; `None` while there is none.
     fn segment(&self) -> Option<String>;
+    /// A peer wants to connect: what it is told. Called on a thread that may block.
+    fn connected(&self, request: Connection) -> Connection;
     /// A peer sent a message; is it taken?
     fn notified(&self, message: NotifyMessage) -> bool;
 }
@@ -31,13 +36,15 @@ pub trait Answers: Send + Sync {
 pub struct ServeLimits {
     /// For the whole request to arrive, for the reply to leave, and for the peer to close: each.
     pub step: Duration,
+    /// For working out the answer to a connection request, which may need a call of our own.
+    pub connect: Duration,
     /// Longest request, bytes.
     pub bytes_max: usize,
 }
 
 impl Default for ServeLimits {
     fn default() -> ServeLimits {
-        ServeLimits { step: Duration::from_secs(5), bytes_max: 1 << 20 }
+        ServeLimits { step: Duration::from_secs(5), connect: Duration::from_secs(30), bytes_max: 1 << 20 }
     }
 }
 
@@ -48,6 +55,7 @@ pub async fn serve<E: Env>(
     answers: Arc<dyn Answers>,
     limits: ServeLimits,
 ) {
+    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut exchanges = JoinSet::new();
     let mut failed = 0u64;
     loop {
@@ -66,9 +74,9 @@ pub async fn serve<E: Env>(
                 continue;
             }
         };
-        let (env, answers) = (env.clone(), Arc::clone(&answers));
+        let (env, answers, connections) = (env.clone(), Arc::clone(&answers), Arc::clone(&connections));
         exchanges.spawn(async move {
-            if let Err(end) = exchange(&env, stream, answers.as_ref(), limits).await {
+            if let Err(end) = exchange(&env, stream, answers, &connections, limits).await {
                 tracing::debug!(peer = %from, %end, "handshake refused");
             }
         });
@@ -91,7 +99,8 @@ enum End {
 async fn exchange<E: Env>(
     env: &E,
     mut stream: <E::Net as Net>::Stream,
-    answers: &dyn Answers,
+    answers: Arc<dyn Answers>,
+    connections: &Semaphore,
     limits: ServeLimits,
 ) -> Result<(), End> {
     let request = async {
@@ -102,7 +111,17 @@ async fn exchange<E: Env>(
         Ok::<_, End>(payload)
     };
     let payload = deadline(env, limits.step, request).await.map_err(|_| End::Late)??;
-    let reply = answer(&payload, answers).ok_or(End::NotJson)?;
+    let reply = if Frame::split(&payload).kind() == Kind::Connection {
+        let work = async {
+            let _turn = connections.acquire().await;
+            tokio::task::spawn_blocking(move || answer(&payload, &*answers)).await
+        };
+        // A panic there is the transport's; the peer gets no reply.
+        deadline(env, limits.connect, work).await.map_err(|_| End::Late)?.unwrap_or(None)
+    } else {
+        answer(&payload, &*answers)
+    };
+    let reply = reply.ok_or(End::NotJson)?;
     let send = async {
         stream.write_all(&reply).await?;
         stream.shutdown().await
@@ -121,7 +140,11 @@ fn answer(payload: &[u8], answers: &dyn Answers) -> Option<Vec<u8>> {
         return None;
     }
     let json = match request.kind() {
-        Kind::Connection => TCP_ONLY_CONNECTION.to_owned(),
+        Kind::Connection => match Connection::from_json(request.json()) {
+            Ok(connection) => answers.connected(connection),
+            Err(error) => Connection::refusal(error.to_string()),
+        }
+        .to_json(),
         Kind::Metadata => answers.segment().unwrap_or_else(|| "null".to_owned()),
         Kind::Notify => {
             let taken = NotifyMessage::from_json(request.json()).is_ok_and(|message| answers.notified(message));
@@ -149,6 +172,7 @@ pub(in crate::engine::transfer) fn was_taken(from: &str, json: &[u8]) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::wire::json::TCP_ONLY_CONNECTION;
     use proptest::prelude::*;
     use std::sync::Mutex;
 
@@ -158,6 +182,12 @@ mod tests {
     impl Answers for Fixed {
         fn segment(&self) -> Option<String> {
             Some("{\"name\":\"me\"}".to_owned())
+        }
+        fn connected(&self, request: Connection) -> Connection {
+            match request.peer_nic_path.as_str() {
+                "" => Connection::default(),
+                path => Connection::refusal(format!("no {path}")),
+            }
         }
         fn notified(&self, message: NotifyMessage) -> bool {
             let mut taken = self.0.lock().unwrap();
@@ -184,6 +214,15 @@ mod tests {
     #[test]
     fn the_oldest_form_is_answered_without_a_type() {
         assert_eq!(ask(b"{\"qp_num\":[1]}\n").unwrap(), format!("{TCP_ONLY_CONNECTION}\n"));
+    }
+
+    #[test]
+    fn a_connection_request_that_cannot_be_read_is_refused_with_the_reason() {
+        let asked = |json: &str| ask(format!("\0{json}").as_bytes()).unwrap();
+        assert!(asked(r#"{"peer_nic_path":"a@b"}"#).ends_with("\"reply_msg\":\"no a@b\"}\n"));
+        let refused = asked(r#"{"ctrl_channel":true,"peer_nic_path":"__ctrl__"}"#);
+        assert!(refused.contains("\"reply_msg\":\"the connection message: ctrl_channel asks for"), "{refused}");
+        assert!(asked(r#"{"qp_num":["x"]}"#).contains("qp_num[0] is not a number"));
     }
 
     #[test]

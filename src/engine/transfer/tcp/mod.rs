@@ -26,8 +26,8 @@ use crate::engine::base::HostPort;
 use crate::engine::sys::Memory;
 use crate::engine::transfer::config::{Framing, TransferSettings};
 use crate::engine::transfer::counters::TargetFigures;
-use crate::engine::transfer::region::Regions;
-use crate::engine::transfer::transport::{Keys, Peer, Transport};
+use crate::engine::transfer::region::{Access, Regions};
+use crate::engine::transfer::transport::{Calls, Keys, Peer, Transport};
 use crate::engine::transfer::{Clock, TransferError};
 use crate::engine::wire::json::SegmentDescriptor;
 
@@ -75,7 +75,7 @@ impl Transport for Tcp {
         "tcp"
     }
 
-    fn register(&self, _: &Arc<Memory>) -> Result<Keys, TransferError> {
+    fn register(&self, _: &Arc<Memory>, _: Access) -> Result<Keys, TransferError> {
         Ok(Keys::default())
     }
 
@@ -87,7 +87,7 @@ impl Transport for Tcp {
         document.tcp_proto_version = PROTO_VERSION;
     }
 
-    fn peer(&self, descriptor: &SegmentDescriptor) -> Result<Arc<dyn Peer>, TransferError> {
+    fn peer(&self, descriptor: &SegmentDescriptor, _: &Arc<dyn Calls>) -> Result<Arc<dyn Peer>, TransferError> {
         let (at, version) = place(descriptor, self.settings.framing)?;
         Ok(TcpPeer::new(descriptor.name.clone(), at, version, Arc::clone(&self.settings), Arc::clone(&self.clock)))
     }

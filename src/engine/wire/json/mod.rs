@@ -4,11 +4,13 @@
 //! fields are ignored, absent ones have defaults) and strictly where a wrong value would send bytes to the wrong place.
 //! Pure; upstream: `transfer_metadata.cpp`. Checked against bytes that releases 0.3.6, 0.3.12 and 0.3.13 sent.
 
+mod connection;
 mod handshake;
 mod rpc_meta;
 mod segment;
 mod timestamp;
 
+pub use connection::{Connection, PAIR_NUMBER_MAX, PAIRS_MAX, gid_text, parse_gid};
 pub use handshake::{
     Frame, FrameError, HEADER_BYTES, Kind, NotifyMessage, TCP_ONLY_CONNECTION, payload_len, probe_answer,
 };

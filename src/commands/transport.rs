@@ -1,0 +1,156 @@
+//! Over what bytes are moved: the flags, and the words for a host that cannot.
+
+use crate::commands::error::Failure;
+use crate::engine::transfer::{Protocol, RdmaWish, TransferError};
+
+/// Flags that say over what bytes are moved.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct TransportArgs {
+    /// How bytes are moved: tcp or rdma [default: tcp; environment: MOONCAKE_PROTOCOL]
+    #[arg(long, value_name = "PROTOCOL")]
+    pub protocol: Option<String>,
+    /// RDMA devices, separated by ',' [default: all that can be used; environment: MOONCAKE_DEVICE]
+    #[arg(long, aliases = ["device_name", "rdma-devices", "rdma_devices"], value_name = "NAME,..")]
+    pub device_name: Option<String>,
+    /// With rdma: use tcp where this host has no RDMA, and say so, instead of giving up
+    #[arg(long)]
+    pub allow_tcp_fallback: bool,
+}
+
+/// Over what bytes are to be moved, and who says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transport {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// What to use of the host's RDMA devices.
+    pub rdma: RdmaWish,
+    /// In the words of who chose it.
+    pub origin: String,
+}
+
+impl Transport {
+    /// TCP, because nobody said anything.
+    pub fn tcp() -> Transport {
+        Transport { protocol: Protocol::Tcp, rdma: RdmaWish::default(), origin: "default".to_owned() }
+    }
+
+    /// `protocol`, as `origin` gave it, over `devices`; and what upstream's own variables make of that. `MC_FORCE_TCP` makes it tcp
+    /// (which is told), `MC_MS_FILTERS` says which devices where none are named or `MC_MS_AUTO_DISC` is 1.
+    ///
+    /// # Errors
+    /// There is no such protocol here.
+    pub fn new(
+        protocol: &str,
+        origin: String,
+        devices: &str,
+        tcp_instead: bool,
+        env: impl Fn(&str) -> Option<String>,
+    ) -> Result<Transport, Failure> {
+        let word = protocol.trim().to_ascii_lowercase();
+        let protocol = word.parse().map_err(|_: TransferError| {
+            Failure::usage(format!("'{word}' is no protocol that this release speaks"))
+                .found(origin.clone())
+                .next("give --protocol tcp or rdma")
+        })?;
+        if protocol == Protocol::Rdma && env("MC_FORCE_TCP").is_some() {
+            tracing::warn!("bytes go over tcp and not rdma ({origin}): MC_FORCE_TCP is set");
+            return Ok(Transport { origin: "MC_FORCE_TCP".to_owned(), ..Transport::tcp() });
+        }
+        let mut rdma = RdmaWish { tcp_instead, ..RdmaWish::parse(devices) };
+        let discover = env("MC_MS_AUTO_DISC").is_some_and(|text| text.trim() == "1");
+        if rdma.devices.is_empty() || discover {
+            rdma.devices = RdmaWish::parse(&env("MC_MS_FILTERS").unwrap_or_default()).devices;
+        }
+        Ok(Transport { protocol, rdma, origin })
+    }
+}
+
+impl TransportArgs {
+    /// What they say, over what the environment says.
+    ///
+    /// # Errors
+    /// There is no such protocol here.
+    pub fn transport(&self, env: impl Fn(&str) -> Option<String>) -> Result<Transport, Failure> {
+        let all = &env;
+        let env = |name: &str| all(name).filter(|text| !text.trim().is_empty());
+        let (protocol, origin) = match &self.protocol {
+            Some(word) => (word.clone(), format!("--protocol {word}")),
+            None => match env("MOONCAKE_PROTOCOL") {
+                Some(word) => {
+                    let origin = format!("MOONCAKE_PROTOCOL={word}");
+                    (word, origin)
+                }
+                None => ("tcp".to_owned(), "default".to_owned()),
+            },
+        };
+        let devices = self.device_name.clone().or_else(|| env("MOONCAKE_DEVICE")).unwrap_or_default();
+        Transport::new(&protocol, origin, &devices, self.allow_tcp_fallback, all)
+    }
+}
+
+/// The words for an engine that did not start because of RDMA; `None` for any other error. `origin` is who asked for it.
+pub fn failure(error: &TransferError, origin: &str) -> Option<Failure> {
+    let failure = match error {
+        TransferError::NoRdma { why } => {
+            Failure::host("rdma cannot be used on this host, and is not replaced by tcp").found(why.clone())
+        }
+        TransferError::Rdma(fault) => Failure::host("rdma cannot be used").found(fault.to_string()),
+        _ => return None,
+    };
+    let next = "see mcctl devices and mcctl doctor --protocol rdma; or give --protocol tcp, or --allow-tcp-fallback";
+    Some(failure.tried(origin).next(next))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(args: &TransportArgs, vars: &[(&str, &str)]) -> Result<Transport, Failure> {
+        args.transport(|name| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()))
+    }
+
+    #[test]
+    fn flags_come_before_the_environment_and_that_before_tcp() {
+        assert_eq!(read(&TransportArgs::default(), &[]), Ok(Transport::tcp()));
+        let vars = [("MOONCAKE_PROTOCOL", "RDMA"), ("MOONCAKE_DEVICE", "mlx5_0,mlx5_1")];
+        let found = read(&TransportArgs::default(), &vars).unwrap();
+        assert_eq!((found.protocol, found.rdma.devices.join(" ")), (Protocol::Rdma, "mlx5_0 mlx5_1".to_owned()));
+        assert_eq!(found.origin, "MOONCAKE_PROTOCOL=RDMA");
+        let args =
+            TransportArgs { protocol: Some("rdma".into()), device_name: Some("rxe0".into()), allow_tcp_fallback: true };
+        let found = read(&args, &vars).unwrap();
+        assert_eq!((found.rdma.devices.join(" "), found.rdma.tcp_instead), ("rxe0".to_owned(), true));
+        let tcp = TransportArgs { protocol: Some("tcp".into()), ..TransportArgs::default() };
+        assert_eq!(read(&tcp, &vars).unwrap().protocol, Protocol::Tcp);
+    }
+
+    #[test]
+    fn upstreams_own_variables_count_too() {
+        let rdma = TransportArgs { protocol: Some("rdma".into()), ..TransportArgs::default() };
+        let named = TransportArgs { device_name: Some("mlx5_0".into()), ..rdma.clone() };
+        let devices = |args: &TransportArgs, vars: &[(&str, &str)]| read(args, vars).unwrap().rdma.devices.join(" ");
+        let filter = ("MC_MS_FILTERS", "mlx5_2, mlx5_3");
+        assert_eq!(devices(&rdma, &[filter]), "mlx5_2 mlx5_3");
+        assert_eq!(devices(&named, &[filter]), "mlx5_0");
+        assert_eq!(devices(&named, &[filter, ("MC_MS_AUTO_DISC", "1")]), "mlx5_2 mlx5_3");
+        assert_eq!(devices(&named, &[("MC_MS_AUTO_DISC", "0")]), "mlx5_0");
+        let forced = read(&named, &[("MC_FORCE_TCP", "")]).unwrap();
+        assert_eq!((forced.protocol, forced.origin.as_str()), (Protocol::Tcp, "MC_FORCE_TCP"));
+    }
+
+    #[test]
+    fn a_protocol_that_is_none_is_named_with_who_gave_it() {
+        let failure = read(&TransportArgs::default(), &[("MOONCAKE_PROTOCOL", "efa")]).unwrap_err();
+        assert_eq!(failure.what, "'efa' is no protocol that this release speaks");
+        assert_eq!(failure.found.as_deref(), Some("MOONCAKE_PROTOCOL=efa"));
+    }
+
+    #[test]
+    fn a_host_without_rdma_is_told_so_and_what_to_do() {
+        let error = TransferError::NoRdma { why: "no RDMA device".to_owned() };
+        let failure = failure(&error, "--protocol rdma").unwrap();
+        assert_eq!(failure.exit.code(), 4);
+        assert_eq!(failure.found.as_deref(), Some("no RDMA device"));
+        assert!(super::failure(&TransferError::NoAddress, "").is_none());
+    }
+}

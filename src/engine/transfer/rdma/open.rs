@@ -1,0 +1,146 @@
+//! Opening the host's devices: which, at which port, with which address, within which limits.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::engine::sys::Tree;
+use crate::engine::sys::verbs::{self, Absent, Device};
+use crate::engine::topology::{Choice, Host, Matrix};
+use crate::engine::transfer::TransferError;
+use crate::engine::transfer::rdma::gid;
+use crate::engine::transfer::rdma::nic::{Limits, Nic, Place};
+use crate::engine::transfer::rdma::settings::{RdmaSettings, RdmaWish};
+
+/// What this host has, as its files say.
+///
+/// # Errors
+/// They cannot be read.
+pub(super) fn host() -> Result<Host, TransferError> {
+    let tree = Tree::new(Path::new("/")).map_err(|error| no_rdma(format!("/: {error}")))?;
+    Ok(Host::read(&tree))
+}
+
+fn no_rdma(why: String) -> TransferError {
+    TransferError::NoRdma { why }
+}
+
+/// Open the devices that `wish` and `settings` ask for: those of them that can be used, at least one.
+///
+/// # Errors
+/// None can be used, and why each cannot.
+pub(super) fn nics(host: &Host, wish: &RdmaWish, settings: &RdmaSettings) -> Result<Vec<Arc<Nic>>, TransferError> {
+    // Says what is missing, where verbs cannot be had at all.
+    let listed = verbs::devices().map_err(|absent| no_rdma(absent.to_string()))?;
+    let names = names(host, wish, settings);
+    if names.is_empty() {
+        let (choice, _) = Choice::of(host, &settings.choice);
+        let why: Vec<String> = choice.left_out.iter().map(|out| format!("{}: {}", out.device, out.why)).collect();
+        let why = if why.is_empty() { "there is no RDMA device".to_owned() } else { why.join("; ") };
+        return Err(no_rdma(format!("{why}; name the devices to use with --device-name")));
+    }
+    let (mut nics, mut problems) = (Vec::new(), Vec::new());
+    for name in names {
+        if !listed.iter().any(|device| device.name == name) {
+            let there: Vec<&str> = listed.iter().map(|device| device.name.as_str()).collect();
+            problems.push(format!("{name}: there is no such device; there are {}", there.join(", ")));
+            continue;
+        }
+        match open(host, &name, nics.len(), settings) {
+            Ok(nic) => nics.push(Arc::new(nic)),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    if nics.is_empty() {
+        return Err(no_rdma(problems.join("; ")));
+    }
+    for problem in problems {
+        tracing::warn!(%problem, "device is not used");
+    }
+    Ok(nics)
+}
+
+/// The devices to open.
+fn names(host: &Host, wish: &RdmaWish, settings: &RdmaSettings) -> Vec<String> {
+    if wish.devices.is_empty() {
+        let (choice, _) = Choice::of(host, &settings.choice);
+        return choice.picked.into_iter().map(|picked| picked.device).collect();
+    }
+    let mut names: Vec<String> = Vec::new();
+    let filtered = |name: &String| settings.choice.filter.as_ref().is_some_and(|only| !only.contains(name));
+    for name in wish.devices.iter().filter(|name| !filtered(name)) {
+        if !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
+    names
+}
+
+fn open(host: &Host, name: &str, index: usize, settings: &RdmaSettings) -> Result<Nic, String> {
+    let device = Device::open(name).map_err(|absent| match absent {
+        Absent::Failed(error) => error.to_string(),
+        absent => absent.to_string(),
+    })?;
+    let port = u8::try_from(settings.choice.port).map_err(|_| format!("{name}: port {}", settings.choice.port))?;
+    let place = place(host, &device, port, settings)?;
+    let attributes = device.attributes();
+    let pairs = settings.pairs_per_endpoint;
+    let limits = Limits {
+        pairs,
+        requests: settings.requests_per_pair.min(attributes.max_qp_wr.max(1)) as usize,
+        inline: settings.inline_bytes,
+        sge: settings.sge.min(attributes.max_sge.max(1)),
+        endpoints: settings.endpoints_max.min((attributes.max_qp as usize / pairs).max(1)),
+    };
+    let entries = settings.completions.min(attributes.max_cqe.max(1));
+    let vector = u32::try_from(index).unwrap_or(0);
+    let gid = format!("{} {}", place.gid_index, std::net::Ipv6Addr::from(place.gid));
+    tracing::info!(device = name, port, %gid, lid = place.lid, mtu = place.mtu, "rdma device is in use");
+    Nic::new(index, device, port, place, limits, entries, vector).map_err(|error| error.to_string())
+}
+
+/// The address of `device`'s port now.
+///
+/// # Errors
+/// It carries no data, or has no address that can be used.
+pub(super) fn place(host: &Host, device: &Device, port: u8, settings: &RdmaSettings) -> Result<Place, String> {
+    let name = device.name();
+    let attributes = device.port(port).map_err(|error| error.to_string())?;
+    if !attributes.state.is_active() {
+        return Err(format!("{name}: port {port} is {}, not ACTIVE: is the link up?", attributes.state));
+    }
+    let described = host.devices.iter().find(|d| d.name == name).and_then(|d| d.port(u32::from(port)));
+    let described = described.ok_or_else(|| format!("{name}: /sys does not show port {port}"))?;
+    let rows = gid::rows(&described.gids, settings.choice.gid_index);
+    let rows = rows.map_err(|none| format!("{name}: port {port}: {none}"))?;
+    let row = rows.first().ok_or_else(|| format!("{name}: port {port} has no GID"))?;
+    Ok(Place {
+        gid_index: row.index,
+        gid: row.gid.octets(),
+        lid: attributes.lid,
+        mtu: attributes.active_mtu.bytes().min(settings.mtu),
+    })
+}
+
+/// Which devices are near which memory: as the file of `MC_CUSTOM_TOPO_JSON` says, or the host.
+///
+/// # Errors
+/// The file is there and is no matrix.
+pub(super) fn matrix(host: &Host, names: &[String], settings: &RdmaSettings) -> Result<Matrix, TransferError> {
+    let Some(file) = &settings.topology_file else { return Ok(Matrix::of(host, names)) };
+    let text = match std::fs::read_to_string(file) {
+        Ok(text) if !text.trim().is_empty() => text,
+        outcome => {
+            let problem = outcome.err().map_or_else(|| "it is empty".to_owned(), |error| error.to_string());
+            tracing::warn!(file, problem, "MC_CUSTOM_TOPO_JSON is not used");
+            return Ok(Matrix::of(host, names));
+        }
+    };
+    let read: Result<BTreeMap<String, [Vec<String>; 2]>, _> = serde_json::from_str(&text);
+    let mut matrix =
+        read.map_err(|error| no_rdma(format!("{file} (MC_CUSTOM_TOPO_JSON) is no topology matrix: {error}")))?;
+    for list in matrix.values_mut().flatten() {
+        list.retain(|name| names.contains(name));
+    }
+    Ok(Matrix(matrix))
+}

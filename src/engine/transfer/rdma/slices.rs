@@ -1,0 +1,237 @@
+//! An operation cut into slices, each a work request: upstream's sizes, and never across the end of a registration on either side.
+
+/// Stretches of addresses that are registered as one each, for looking an address up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spans {
+    /// In order of their starts; of the same start, in the order given.
+    sorted: Vec<Span>,
+    /// Do any two overlap? Then the first that was given and holds the address counts, as upstream's search has it.
+    overlapping: bool,
+}
+
+/// A stretch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The first address.
+    pub start: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Its place in the list that it came from.
+    pub index: usize,
+}
+
+impl Span {
+    fn end(&self) -> u64 {
+        self.start.saturating_add(self.len)
+    }
+
+    fn holds(&self, address: u64) -> bool {
+        address >= self.start && address < self.end()
+    }
+}
+
+impl FromIterator<(u64, u64)> for Spans {
+    /// From starts and lengths.
+    fn from_iter<I: IntoIterator<Item = (u64, u64)>>(stretches: I) -> Spans {
+        let with_index = stretches.into_iter().enumerate();
+        let mut sorted: Vec<Span> = with_index.map(|(index, (start, len))| Span { start, len, index }).collect();
+        sorted.sort_by_key(|span| (span.start, span.index));
+        let overlapping = sorted.windows(2).any(|pair| pair[0].end() > pair[1].start);
+        Spans { sorted, overlapping }
+    }
+}
+
+impl Spans {
+    /// The stretch that holds `address`.
+    pub fn find(&self, address: u64) -> Option<Span> {
+        if self.overlapping {
+            return self.sorted.iter().filter(|span| span.holds(address)).min_by_key(|span| span.index).copied();
+        }
+        let after = self.sorted.partition_point(|span| span.start <= address);
+        self.sorted[..after].last().filter(|span| span.holds(address)).copied()
+    }
+}
+
+/// How long slices are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// `MC_SLICE_SIZE`, bytes.
+    pub slice: u64,
+    /// A rest of up to this goes with the last one: slice / `MC_FRAGMENT_RATIO`.
+    pub fragment: u64,
+    /// The longest message that the device takes, bytes.
+    pub longest: u32,
+}
+
+impl Rule {
+    /// From the two variables and the device.
+    pub fn new(slice: u64, fragment_ratio: u64, longest: u32) -> Rule {
+        Rule { slice: slice.max(1), fragment: slice / fragment_ratio.max(1), longest: longest.max(1) }
+    }
+
+    /// How long the next slice is where `rest` bytes are left to do.
+    fn next(&self, rest: u64) -> u64 {
+        let wanted = if rest > self.slice.saturating_add(self.fragment) { self.slice } else { rest };
+        wanted.min(u64::from(self.longest))
+    }
+}
+
+/// A part of an operation that goes in one work request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Where it begins in the operation, bytes.
+    pub offset: u64,
+    /// Its length, bytes.
+    pub len: u32,
+    /// Our stretch that it is in (its index in what the [`Spans`] were made of).
+    pub local: usize,
+    /// The peer's.
+    pub remote: usize,
+}
+
+/// An address of the operation is not registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Uncovered {
+    /// Here.
+    Local(u64),
+    /// There.
+    Remote(u64),
+}
+
+/// The slices of an operation, in order. After an error there are no more.
+#[derive(Debug)]
+pub struct Cuts<'a> {
+    rule: Rule,
+    local: (&'a Spans, u64),
+    remote: (&'a Spans, u64),
+    done: u64,
+    len: u64,
+}
+
+impl<'a> Cuts<'a> {
+    /// Of `len` bytes that begin at address `local.1` here and `remote.1` there.
+    pub fn new(rule: Rule, local: (&'a Spans, u64), remote: (&'a Spans, u64), len: u64) -> Cuts<'a> {
+        Cuts { rule, local, remote, done: 0, len }
+    }
+
+    fn cut(&self) -> Result<Cut, Uncovered> {
+        // A range that ends beyond the address space is not registered.
+        let at = |(spans, start): (&Spans, u64)| {
+            let address = start.checked_add(self.done)?;
+            spans.find(address).map(|span| (span.index, span.end() - address))
+        };
+        let (local, here) = at(self.local).ok_or(Uncovered::Local(self.local.1.wrapping_add(self.done)))?;
+        let (remote, there) = at(self.remote).ok_or(Uncovered::Remote(self.remote.1.wrapping_add(self.done)))?;
+        let len = self.rule.next(self.len - self.done).min(here).min(there);
+        let len = u32::try_from(len).expect("no longer than the longest message");
+        Ok(Cut { offset: self.done, len, local, remote })
+    }
+}
+
+impl Iterator for Cuts<'_> {
+    type Item = Result<Cut, Uncovered>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done == self.len {
+            return None;
+        }
+        let cut = self.cut();
+        self.done = match &cut {
+            Ok(cut) => self.done + u64::from(cut.len),
+            Err(_) => self.len,
+        };
+        Some(cut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const USUAL: Rule = Rule { slice: 65_536, fragment: 16_384, longest: 1 << 30 };
+
+    fn lengths(len: u64, local: &[(u64, u64)], remote: &[(u64, u64)]) -> Vec<u32> {
+        let (local, remote): (Spans, Spans) = (local.iter().copied().collect(), remote.iter().copied().collect());
+        Cuts::new(USUAL, (&local, 1000), (&remote, 5000), len).map(|cut| cut.unwrap().len).collect()
+    }
+
+    #[test]
+    fn slices_are_as_long_as_the_real_engines() {
+        let whole = [(0, 1 << 40)];
+        assert_eq!(Rule::new(65_536, 4, 1 << 30), USUAL);
+        assert_eq!(lengths(100_000, &whole, &whole), [65_536, 34_464]);
+        assert_eq!(lengths(200_000, &whole, &whole), [65_536, 65_536, 68_928]);
+        assert_eq!(lengths(81_920, &whole, &whole), [81_920]);
+        assert_eq!(lengths(81_921, &whole, &whole), [65_536, 16_385]);
+        assert_eq!(lengths(1, &whole, &whole), [1]);
+        assert!(lengths(0, &whole, &whole).is_empty());
+    }
+
+    #[test]
+    fn no_slice_crosses_the_end_of_a_registration_on_either_side() {
+        let (whole, split) = ([(0, 1 << 40)], [(0, 6000), (6000, 1 << 30)]);
+        assert_eq!(lengths(10_000, &split, &whole), [5000, 5000]);
+        assert_eq!(lengths(10_000, &whole, &split), [1000, 9000]);
+        assert_eq!(lengths(10_000, &split, &split), [1000, 4000, 5000]);
+    }
+
+    #[test]
+    fn what_is_not_registered_is_named_and_ends_it() {
+        let (here, there): (Spans, Spans) = ([(0, 100)].into_iter().collect(), [(0, 50)].into_iter().collect());
+        let cuts: Vec<_> = Cuts::new(USUAL, (&here, 10), (&there, 20), 40).collect();
+        assert_eq!(cuts, [Ok(Cut { offset: 0, len: 30, local: 0, remote: 0 }), Err(Uncovered::Remote(50))]);
+        let cuts: Vec<_> = Cuts::new(USUAL, (&here, 100), (&there, 0), 1).collect();
+        assert_eq!(cuts, [Err(Uncovered::Local(100))]);
+        let top: Spans = [(u64::MAX - 10, 10)].into_iter().collect();
+        let cuts: Vec<_> = Cuts::new(USUAL, (&top, u64::MAX - 5), (&here, 0), 50).collect();
+        assert_eq!(cuts, [Ok(Cut { offset: 0, len: 5, local: 0, remote: 0 }), Err(Uncovered::Local(u64::MAX))]);
+    }
+
+    #[test]
+    fn of_overlapping_stretches_the_first_that_was_given_counts() {
+        let spans: Spans = [(100, 50), (0, 1000), (100, 10)].into_iter().collect();
+        let at = |address| spans.find(address).map(|span| span.index);
+        assert_eq!((at(105), at(99), at(150), at(1000)), (Some(0), Some(1), Some(1), None));
+    }
+
+    proptest! {
+        #[test]
+        fn slices_cover_the_operation_once_and_stay_inside(
+            here in proptest::collection::vec(1u64..200_000, 1..6), there in proptest::collection::vec(1u64..200_000, 1..6),
+            len in 0u64..400_000, from in 0u64..200_000, to in 0u64..200_000, slice in 1u64..100_000, ratio in 1u64..10,
+            longest in 1u32..100_000,
+        ) {
+            let touching = |lens: &[u64], base: u64| -> Vec<(u64, u64)> {
+                lens.iter().scan(base, |at, len| { let start = *at; *at += len; Some((start, *len)) }).collect()
+            };
+            // Slices of a byte each prove no more than longer ones, and take long.
+            let len = len.min(slice.min(u64::from(longest)) * 500);
+            let (here, there) = (touching(&here, 1 << 20), touching(&there, 1 << 30));
+            let (local, remote): (Spans, Spans) = (here.iter().copied().collect(), there.iter().copied().collect());
+            let (start, target) = ((1 << 20) + from, (1 << 30) + to);
+            let mut done = 0;
+            for cut in Cuts::new(Rule::new(slice, ratio, longest), (&local, start), (&remote, target), len) {
+                match cut {
+                    Ok(cut) => {
+                        prop_assert_eq!(cut.offset, done);
+                        prop_assert!(cut.len > 0 && cut.len <= longest);
+                        done += u64::from(cut.len);
+                        for (stretch, first) in [(here[cut.local], start), (there[cut.remote], target)] {
+                            prop_assert!(first + cut.offset >= stretch.0 && first + done <= stretch.0 + stretch.1);
+                        }
+                    }
+                    Err(uncovered) => {
+                        let end = |list: &[(u64, u64)]| list.last().map(|(at, len)| at + len).unwrap();
+                        match uncovered {
+                            Uncovered::Local(at) => prop_assert!(at == start + done && at >= end(&here)),
+                            Uncovered::Remote(at) => prop_assert!(at == target + done && at >= end(&there)),
+                        }
+                        return Ok(());
+                    }
+                }
+            }
+            prop_assert_eq!(done, len);
+        }
+    }
+}

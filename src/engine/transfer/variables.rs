@@ -1,0 +1,55 @@
+//! Reading `MC_*` variables: a value that is out of range is ignored with a warning, as upstream does.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Looks variables up, and notes what it does not understand.
+pub(super) struct Reader<'a> {
+    pub(super) lookup: &'a dyn Fn(&str) -> Option<String>,
+    pub(super) warnings: Vec<String>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(lookup: &'a dyn Fn(&str) -> Option<String>) -> Reader<'a> {
+        Reader { lookup, warnings: Vec::new() }
+    }
+
+    /// The first of `names` that is set, as a number in `range`.
+    pub(super) fn number<T>(&mut self, names: &[&str], range: RangeInclusive<T>, otherwise: T) -> T
+    where
+        T: FromStr + PartialOrd + fmt::Display,
+    {
+        let Some((name, text)) = names.iter().find_map(|n| Some((n, (self.lookup)(n)?))) else {
+            return otherwise;
+        };
+        match text.trim().parse::<T>() {
+            Ok(number) if range.contains(&number) => number,
+            _ => {
+                let (first, last) = (range.start(), range.end());
+                self.warnings.push(format!("{name}={text} is not a number from {first} to {last}; using {otherwise}"));
+                otherwise
+            }
+        }
+    }
+
+    pub(super) fn seconds(&mut self, name: &str, range: RangeInclusive<u64>, otherwise: Duration) -> Duration {
+        Duration::from_secs(self.number(&[name], range, otherwise.as_secs()))
+    }
+
+    /// Upstream's switch: set, and not 0, false or no.
+    pub(super) fn switch(&mut self, name: &str, otherwise: bool) -> bool {
+        match (self.lookup)(name) {
+            None => otherwise,
+            Some(text) => match text.trim().to_ascii_lowercase().as_str() {
+                "0" | "false" | "no" | "off" => false,
+                "" | "1" | "true" | "yes" | "on" => true,
+                _ => {
+                    self.warnings.push(format!("{name}={text} is neither 1 nor 0, true nor false; taken as 1"));
+                    true
+                }
+            },
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Answers of inference servers: HTTP/1.1, and the streams inside.
+
+use std::time::Duration;
+
+use mcctl::engine::load::answer::{Answer, Dialect, Reader};
+use mcctl::engine::load::target::http1::{Answering, HEAD_BYTES_MAX, Head, Piece};
+
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/load");
+
+/// What is read of an answer: heads, body, whether it ended, bytes that were taken. `None`: it is no HTTP.
+type Read = Option<(Option<Head>, Vec<u8>, bool, usize)>;
+
+fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Read {
+    let (mut answering, mut head, mut body, mut used) = (Answering::new(), None, Vec::new(), 0);
+    for piece in pieces {
+        let mut rest = piece;
+        loop {
+            let before = rest.len();
+            let (what, took) = answering.take(rest).ok()?;
+            rest = &rest[took..];
+            used += took;
+            match what {
+                Piece::Head(it) => assert_eq!(head.replace(it), None, "an answer has one head"),
+                Piece::Data(data) => {
+                    assert!(head.is_some() && !data.is_empty() && data.len() <= before, "a body follows its head");
+                    body.extend_from_slice(data);
+                }
+                Piece::End => return Some((head, body, true, used)),
+                Piece::More => {
+                    assert!(rest.is_empty(), "more is asked for while there is more");
+                    break;
+                }
+            }
+        }
+    }
+    Some((head, body, answering.ends(), used))
+}
+
+/// One answer: the same however it is cut. The first byte says how.
+pub fn answer(data: &[u8]) {
+    let Some((step, bytes)) = data.split_first() else { return };
+    let whole = read(std::iter::once(bytes));
+    let cut = read(bytes.chunks(usize::from(*step).max(1)));
+    assert_eq!(whole, cut);
+    if let Some((Some(head), ..)) = &whole {
+        assert!((200..=999).contains(&head.status), "{head:?}");
+        let words = head.location.iter().chain(&head.kind);
+        assert!(words.clone().all(|words| words.chars().count() <= 200 && !words.chars().any(char::is_control)));
+    }
+    // What has no end is refused in time.
+    if bytes.len() > HEAD_BYTES_MAX + 4 && !bytes.contains(&b'\n') {
+        assert_eq!(whole, None);
+    }
+}
+
+/// First inputs: bodies of every framing, each cut in three ways.
+pub fn answer_seeds() -> Vec<Vec<u8>> {
+    let heads = [
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0A;x=y\r\n0123456789\r\n0\r\nt: 1\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 3\r\n\r\nabcd",
+        "HTTP/1.0 302 Found\r\nlocation: http://other/login\r\nconnection: keep-alive\r\n\r\nall",
+        "HTTP/1.1 103 Early\r\nlink: x\r\n\r\nHTTP/1.1 503 Busy\r\nretry-after: 7\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.1 204 No\n\n",
+    ];
+    heads.iter().flat_map(|head| [1, 7, 255].map(|step| [&[step], head.as_bytes()].concat())).collect()
+}
+
+fn told(dialect: Dialect, bytes: &[u8], step: usize) -> Option<(Answer, u64)> {
+    let (mut reader, mut tokens) = (Reader::new(dialect), 0);
+    for piece in bytes.chunks(step.max(1)) {
+        reader.push(piece, Duration::ZERO, |arrival| tokens += u64::from(arrival.tokens)).ok()?;
+    }
+    Some((reader.finish(), tokens))
+}
+
+/// One stream: the same however it is cut. The first byte says whose, the second how.
+pub fn stream(data: &[u8]) {
+    let [which, step, bytes @ ..] = data else { return };
+    let dialect = [Dialect::Generate, Dialect::Chat, Dialect::Completions][usize::from(*which % 3)];
+    let whole = told(dialect, bytes, usize::MAX);
+    let cut = told(dialect, bytes, usize::from(*step));
+    // Times of the server may be no numbers, which are not equal to themselves.
+    assert_eq!(format!("{whole:?}"), format!("{cut:?}"));
+    if let Some((answer, _)) = &whole {
+        let words = answer.error.iter().chain(&answer.finish_reason).chain(&answer.bad_frame);
+        assert!(words.clone().all(|words| words.chars().count() <= 300 && !words.chars().any(char::is_control)));
+    }
+}
+
+/// First inputs: the captured streams, and failures.
+pub fn stream_seeds() -> Vec<Vec<u8>> {
+    let captured = [(0, "generate.sse"), (1, "chat.sse"), (2, "completions.sse")];
+    let mut out: Vec<Vec<u8>> = captured
+        .iter()
+        .map(|(which, name)| {
+            let bytes = std::fs::read(format!("{FIXTURES}/{name}")).expect("fixtures/load is there");
+            [&[*which, 64], &bytes[..]].concat()
+        })
+        .collect();
+    for which in 0..3 {
+        out.push([&[which, 3], &b"data: {\"error\":{\"message\":\"too\x1b long\"}}\n\ndata: [DONE]\n\n"[..]].concat());
+    }
+    out
+}

@@ -1,0 +1,130 @@
+//! Devices and peers that fail.
+
+use std::process::Command;
+use std::time::Instant;
+
+use mcctl::engine::transfer::{OpKind, TransferError};
+
+use crate::rdma::transfer::{Duration, LIMIT, config, engine, memory, needs_vm, op, poll, resources, start, target};
+
+/// How long noticing a dead peer may take: the device tries for some seconds.
+const NOTICED: Duration = Duration::from_secs(20);
+
+fn ip(words: &[&str]) {
+    assert!(Command::new("ip").args(words).status().unwrap().success(), "ip {words:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_that_is_gone_is_noticed_in_time_and_named() {
+    needs_vm!();
+    let ((theirs, there), ours) = (target(&["rxe0"], 1 << 20).await, engine(&["rxe1"]).await);
+    let buffer = memory(300_000, 3);
+    let ops = || vec![op(OpKind::Write, &buffer, 0, 300_000, there.address())];
+    ours.transfer(theirs.segment_name(), ops(), LIMIT).await.unwrap();
+    let segment = theirs.segment_name().to_owned();
+    theirs.shutdown().await.unwrap();
+    let begun = Instant::now();
+    let error = ours.transfer(&segment, ops(), LIMIT).await.unwrap_err();
+    assert!(begun.elapsed() < NOTICED, "{:?}", begun.elapsed());
+    assert!(error.is_retryable(), "{error:?}");
+    assert!(error.to_string().contains(&segment), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_that_was_deregistered_there_is_out_of_reach_and_the_rest_is_not() {
+    needs_vm!();
+    let (theirs, there) = target(&["rxe0"], 1 << 20).await;
+    let ours = engine(&["rxe1"]).await;
+    let second = memory(1 << 20, 5);
+    let registration = theirs.register(&second, mcctl::engine::transfer::Access::Remote).await.unwrap();
+    let buffer = memory(500_000, 3);
+    let to_first = || vec![op(OpKind::Write, &buffer, 0, 500_000, there.address())];
+    let to_second = || vec![op(OpKind::Write, &buffer, 0, 500_000, second.address())];
+    ours.transfer(theirs.segment_name(), to_first(), LIMIT).await.unwrap();
+    ours.transfer(theirs.segment_name(), to_second(), LIMIT).await.unwrap();
+    theirs.deregister(registration).await.unwrap();
+    second.fill(0, second.len(), 9).unwrap();
+    let error = ours.transfer(theirs.segment_name(), to_second(), LIMIT).await.unwrap_err();
+    assert!(!error.is_retryable(), "{error:?}");
+    assert!(second.whole().to_vec().iter().all(|byte| *byte == 9), "not a byte was written");
+    ours.transfer(theirs.segment_name(), to_first(), LIMIT).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_that_is_down_is_told_and_one_that_came_up_is_used_again() {
+    needs_vm!();
+    let ((theirs, there), ours) = (target(&["rxe0"], 1 << 20).await, engine(&["rxe1"]).await);
+    let buffer = memory(100_000, 3);
+    let ops = || vec![op(OpKind::Write, &buffer, 0, 100_000, there.address())];
+    ours.transfer(theirs.segment_name(), ops(), LIMIT).await.unwrap();
+    ip(&["link", "set", "eth1", "down"]);
+    let begun = Instant::now();
+    let error = ours.transfer(theirs.segment_name(), ops(), Duration::from_secs(15)).await;
+    let took = begun.elapsed();
+    ip(&["link", "set", "eth1", "up"]);
+    let error = error.unwrap_err();
+    assert!(took < NOTICED && error.to_string().contains("rxe1"), "{error} after {took:?}");
+    let end = Instant::now() + LIMIT;
+    while let Err(error) = ours.transfer(theirs.segment_name(), ops(), Duration::from_secs(15)).await {
+        assert!(Instant::now() < end, "{error}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_ends_when_its_time_is_over_and_the_next_one_goes_on() {
+    needs_vm!();
+    let ((theirs, there), ours) = (target(&["rxe0"], 16 << 20).await, engine(&["rxe1"]).await);
+    let buffer = memory(16 << 20, 3);
+    let small = || vec![op(OpKind::Write, &buffer, 0, 1000, there.address())];
+    ours.transfer(theirs.segment_name(), small(), LIMIT).await.unwrap();
+    let all = vec![op(OpKind::Write, &buffer, 0, 16 << 20, there.address())];
+    let begun = Instant::now();
+    let error = ours.transfer(theirs.segment_name(), all, Duration::from_millis(100)).await.unwrap_err();
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(matches!(error, TransferError::Timeout { .. }), "{error:?}");
+    let end = Instant::now() + LIMIT;
+    while let Err(error) = ours.transfer(theirs.segment_name(), small(), LIMIT).await {
+        assert!(Instant::now() < end, "{error}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_is_not_there_and_a_device_that_is_not_there_are_named() {
+    needs_vm!();
+    let mut wrong = config(&["rxe0"]);
+    wrong.settings.rdma.choice.gid_index = Some(("MC_GID_INDEX", 77));
+    for (config, words) in [(wrong, "MC_GID_INDEX asks for GID 77"), (config(&["mlx5_9"]), "mlx5_9")] {
+        let error = mcctl::engine::transfer::TransferEngine::start(config, mcctl::engine::env::RealEnv::new()).await;
+        let error = error.err().unwrap().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connecting_and_closing_again_and_again_leaves_nothing_behind() {
+    needs_vm!();
+    let cycles: usize = std::env::var("MCCTL_RDMA_CYCLES").ok().and_then(|text| text.parse().ok()).unwrap_or(5);
+    let before = (resources("qp"), resources("mr"), resources("cq"), resources("pd"));
+    let (theirs, there) = target(&["rxe0"], 1 << 20).await;
+    let held = (resources("qp"), resources("mr"));
+    let buffer = memory(1000, 3);
+    for _ in 0..cycles {
+        let ours = start(config(&["rxe1"])).await;
+        let ops = vec![op(OpKind::Write, &buffer, 0, 1000, there.address())];
+        ours.transfer(theirs.segment_name(), ops, LIMIT).await.unwrap();
+        ours.shutdown().await.unwrap();
+    }
+    assert_eq!(resources("mr"), held.1);
+    // The target notices by and by that nobody is there any more.
+    let end = Instant::now() + Duration::from_secs(90);
+    while resources("qp") > held.0 {
+        assert!(Instant::now() < end, "{} of {} queue pairs are left", resources("qp"), held.0);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    theirs.shutdown().await.unwrap();
+    drop(theirs);
+    let all = || (resources("qp"), resources("mr"), resources("cq"), resources("pd"));
+    poll("all is as it was before", || all() == before).await;
+}

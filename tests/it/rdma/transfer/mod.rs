@@ -1,0 +1,224 @@
+//! The RDMA transport on verbs, between two engines of this process: bytes, refusals, and devices and peers that fail.
+//!
+//! Some take links down.
+
+mod faults;
+mod handshake;
+
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mcctl::engine::env::RealEnv;
+use mcctl::engine::metadata::MetadataUri;
+use mcctl::engine::sys::Memory;
+use mcctl::engine::transfer::{
+    Access, Op, OpKind, Protocol, RdmaWish, TransferConfig, TransferEngine, TransferError, TransferSettings,
+};
+
+use crate::transfer::{memory, op};
+
+/// What any transfer may take here, where a device is emulated twice over.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Leave the test unless this is the virtual machine.
+macro_rules! needs_vm {
+    () => {
+        if !crate::rdma::here(module_path!()) {
+            return;
+        }
+    };
+}
+use needs_vm;
+
+fn config(devices: &[&str]) -> TransferConfig {
+    TransferConfig {
+        local_server_name: "127.0.0.1".to_owned(),
+        metadata: MetadataUri::P2p,
+        protocol: Protocol::Rdma,
+        announce_host: None,
+        rdma: RdmaWish { devices: devices.iter().map(|name| (*name).to_owned()).collect(), ..RdmaWish::default() },
+        settings: TransferSettings::default(),
+    }
+}
+
+async fn start(config: TransferConfig) -> TransferEngine {
+    TransferEngine::start(config, RealEnv::new()).await.unwrap()
+}
+
+async fn engine(devices: &[&str]) -> TransferEngine {
+    start(config(devices)).await
+}
+
+/// An engine on `devices` with `len` bytes that peers may reach.
+async fn target(devices: &[&str], len: usize) -> (TransferEngine, Arc<Memory>) {
+    let engine = engine(devices).await;
+    let memory = memory(len, 0);
+    engine.register(&memory, Access::Remote).await.unwrap();
+    (engine, memory)
+}
+
+/// Every size at odd offsets, both ways, in one batch each; neighbours stay as they were.
+async fn moves_bytes(ours: &TransferEngine, segment: &str, theirs: &Arc<Memory>, registered: bool) {
+    let sizes = [1, 7, 24, 63, 64, 65, 4096, 65_535, 65_537, 100_000, 1 << 20];
+    let mut expected = theirs.whole().to_vec();
+    let buffer = memory(sizes.iter().sum::<usize>(), 99);
+    let registration = if registered { Some(ours.register(&buffer, Access::Local).await.unwrap()) } else { None };
+    let source = buffer.whole().to_vec();
+    let (mut ops, mut offset, mut at) = (Vec::new(), 0, 13);
+    for size in sizes {
+        ops.push(op(OpKind::Write, &buffer, offset, size, theirs.address() + at as u64));
+        expected[at..at + size].copy_from_slice(&source[offset..offset + size]);
+        offset += size;
+        at += size + 3;
+    }
+    let back: Vec<Op> = ops.iter().cloned().map(|op| Op { kind: OpKind::Read, ..op }).collect();
+    ours.transfer(segment, ops, LIMIT).await.unwrap();
+    assert!(theirs.whole().to_vec() == expected, "written");
+    buffer.fill(0, buffer.len(), 0).unwrap();
+    ours.transfer(segment, back, LIMIT).await.unwrap();
+    assert!(buffer.whole().to_vec() == source, "read back");
+    if let Some(registration) = registration {
+        ours.deregister(registration).await.unwrap();
+    }
+}
+
+/// How many of `what` (`qp`, `mr`) all devices have, as the kernel counts.
+fn resources(what: &str) -> u64 {
+    let output = Command::new("rdma").args(["resource", "show"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words.windows(2).filter(|pair| pair[0] == what).map(|pair| pair[1].parse::<u64>().unwrap()).sum()
+}
+
+/// Bytes that went out of a device, as its counters say.
+fn sent(device: &str) -> u64 {
+    let file = format!("/sys/class/infiniband/{device}/ports/1/hw_counters/sent_pkts");
+    std::fs::read_to_string(file).unwrap().trim().parse().unwrap()
+}
+
+async fn poll(what: &str, mut is: impl FnMut() -> bool) {
+    let end = Instant::now() + LIMIT;
+    while !is() {
+        assert!(Instant::now() < end, "{what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_arrive_at_every_size_and_offset_and_nowhere_else() {
+    needs_vm!();
+    let before = sent("rxe1");
+    let ((theirs, memory), ours) = (target(&["rxe0"], 3 << 20).await, engine(&["rxe1"]).await);
+    moves_bytes(&ours, theirs.segment_name(), &memory, true).await;
+    let issued = ours.counters().issued;
+    assert_eq!((issued.reads, issued.writes, issued.failures), (11, 11, 0));
+    assert!(sent("rxe1") > before + 300, "packets of 4096 bytes went over the device");
+    for engine in [ours, theirs] {
+        engine.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_that_is_not_registered_is_for_the_time_of_its_batch() {
+    needs_vm!();
+    let ((theirs, memory), ours) = (target(&["rxe0"], 3 << 20).await, engine(&["rxe0"]).await);
+    let before = resources("mr");
+    moves_bytes(&ours, theirs.segment_name(), &memory, false).await;
+    assert_eq!(resources("mr"), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_devices_of_both_ends_carry_a_batch_together() {
+    needs_vm!();
+    let ((theirs, memory), ours) = (target(&["rxe0", "rxe1"], 3 << 20).await, engine(&["rxe1", "rxe0"]).await);
+    let before = (sent("rxe0"), sent("rxe1"));
+    moves_bytes(&ours, theirs.segment_name(), &memory, true).await;
+    assert!(sent("rxe0") > before.0 + 50 && sent("rxe1") > before.1 + 50);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_larger_than_a_region_is_several_of_them() {
+    needs_vm!();
+    let mut small = config(&["rxe0"]);
+    small.settings.rdma.region_bytes_max = 100_000;
+    let theirs = start(small.clone()).await;
+    let there = memory(3 << 20, 0);
+    theirs.register(&there, Access::Remote).await.unwrap();
+    small.rdma.devices = vec!["rxe1".to_owned()];
+    let ours = start(small).await;
+    let descriptor = ours.open(theirs.segment_name()).await.unwrap();
+    assert_eq!(descriptor.buffers.len(), (3usize << 20).div_ceil(100_000));
+    moves_bytes(&ours, theirs.segment_name(), &there, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_threads_share_a_connection_and_each_gets_its_own_bytes() {
+    needs_vm!();
+    const THREADS: usize = 6;
+    const PART: usize = 300_000;
+    let (theirs, there) = target(&["rxe0"], THREADS * PART).await;
+    let ours = engine(&["rxe1"]).await;
+    let segment = theirs.segment_name().to_owned();
+    let threads: Vec<_> = (0..THREADS)
+        .map(|thread| {
+            let (ours, segment, at) = (ours.clone(), segment.clone(), there.address() + (thread * PART) as u64);
+            std::thread::spawn(move || {
+                for round in 0..4u8 {
+                    let buffer = memory(PART, round * 16 + thread as u8);
+                    let parts = [(0, 1000), (1000, 99_000), (100_000, 150_001), (250_001, 49_999)];
+                    let ops = |kind, local: &Arc<Memory>| {
+                        parts
+                            .iter()
+                            .map(|(from, len)| op(kind, local, *from, *len, at + *from as u64))
+                            .collect::<Vec<_>>()
+                    };
+                    let done = ours.submit(&segment, ops(OpKind::Write, &buffer), LIMIT).wait();
+                    assert!(done.iter().all(Result::is_ok), "{done:?}");
+                    let back = Arc::new(Memory::from_vec(vec![0; PART]));
+                    let done = ours.submit(&segment, ops(OpKind::Read, &back), LIMIT).wait();
+                    assert!(done.iter().all(Result::is_ok), "{done:?}");
+                    assert!(back.whole().to_vec() == buffer.whole().to_vec(), "thread {thread}, round {round}");
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        tokio::task::spawn_blocking(move || thread.join().unwrap()).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_that_connect_to_each_other_at_once_both_move_their_bytes() {
+    needs_vm!();
+    for _ in 0..5 {
+        let (one, first) = target(&["rxe0"], 200_000).await;
+        let (two, second) = target(&["rxe1"], 200_000).await;
+        let mine = memory(100_000, 7);
+        let yours = memory(100_000, 8);
+        let there =
+            one.transfer(two.segment_name(), vec![op(OpKind::Write, &mine, 0, 100_000, second.address())], LIMIT);
+        let here =
+            two.transfer(one.segment_name(), vec![op(OpKind::Write, &yours, 0, 100_000, first.address())], LIMIT);
+        let (there, here) = tokio::join!(there, here);
+        there.unwrap();
+        here.unwrap();
+        assert!(second.slice(0, 100_000).unwrap().to_vec() == mine.whole().to_vec());
+        assert!(first.slice(0, 100_000).unwrap().to_vec() == yours.whole().to_vec());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_registered_there_is_refused_and_harms_nobody() {
+    needs_vm!();
+    let ((theirs, there), ours) = (target(&["rxe0"], 1 << 20).await, engine(&["rxe1"]).await);
+    let buffer = memory(4096, 1);
+    let ops = vec![
+        op(OpKind::Write, &buffer, 0, 4096, there.address()),
+        op(OpKind::Write, &buffer, 0, 4096, there.address() + (1 << 20) - 4095),
+        op(OpKind::Read, &buffer, 0, 1, 4096),
+    ];
+    let done = ours.submit(theirs.segment_name(), ops, LIMIT).finish().await;
+    assert!(done[0].is_ok(), "{done:?}");
+    assert!(done[1..].iter().all(|one| matches!(one, Err(TransferError::Rejected { .. }))), "{done:?}");
+}

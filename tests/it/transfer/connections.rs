@@ -1,0 +1,94 @@
+//! Connection requests at the handshake port, which may need a call back to who sent them.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use mcctl::engine::base::HostPort;
+use mcctl::engine::env::{Env, Listener, Net, RealEnv};
+use mcctl::engine::transfer::handshake::{Answers, AskLimits, ServeLimits, ask, serve};
+use mcctl::engine::wire::json::{Connection, Kind, NotifyMessage};
+use tokio::runtime::Handle;
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+type Work = Box<dyn Fn(Connection) -> Connection + Send + Sync>;
+
+/// Answers connection requests with `work`, once that is known.
+struct Working {
+    work: OnceLock<Work>,
+}
+
+impl Answers for Working {
+    fn segment(&self) -> Option<String> {
+        Some(r#"{"name":"me"}"#.to_owned())
+    }
+    fn connected(&self, request: Connection) -> Connection {
+        self.work.get().expect("set before the first request")(request)
+    }
+    fn notified(&self, _: NotifyMessage) -> bool {
+        false
+    }
+}
+
+async fn port(work: impl FnOnce(HostPort) -> Work) -> HostPort {
+    let env = RealEnv::new();
+    let listener = env.net().listen(&HostPort::new("127.0.0.1", 0)).await.unwrap();
+    let at = HostPort::new("127.0.0.1", listener.port());
+    let answers = Arc::new(Working { work: OnceLock::new() });
+    assert!(answers.work.set(work(at.clone())).is_ok());
+    tokio::spawn(serve(env, listener, answers, ServeLimits::default()));
+    at
+}
+
+async fn exchange(at: &HostPort, kind: Kind, json: &str) -> Vec<u8> {
+    let limits = AskLimits { connect: LIMIT, answer: LIMIT, bytes_max: 1 << 20 };
+    ask(&RealEnv::new(), at, kind, json, limits).await.unwrap()
+}
+
+async fn connect(at: &HostPort, path: &str) -> Connection {
+    let request = Connection { local_nic_path: path.to_owned(), ..Connection::default() };
+    Connection::from_json(&exchange(at, Kind::Connection, &request.to_json()).await).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn who_asks_to_be_connected_can_be_asked_back_before_it_is_answered() {
+    let runtime = Handle::current();
+    let at = port(|at| {
+        Box::new(move |request| {
+            let described = runtime.block_on(exchange(&at, Kind::Metadata, "{}"));
+            let text = String::from_utf8_lossy(&described).trim().to_owned();
+            Connection { reply_msg: format!("{} is {text}", request.local_nic_path), ..Connection::default() }
+        })
+    })
+    .await;
+    assert_eq!(connect(&at, "a@b").await.reply_msg, r#"a@b is {"name":"me"}"#);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn others_are_answered_however_many_connection_requests_are_worked_on() {
+    let (release, released): (SyncSender<()>, Receiver<()>) = sync_channel(200);
+    let released = Mutex::new(released);
+    let at = port(|_| {
+        Box::new(move |_| {
+            released.lock().unwrap().recv_timeout(LIMIT).expect("the test goes on");
+            Connection::default()
+        })
+    })
+    .await;
+    let waiting: Vec<_> = (0..100)
+        .map(|_| {
+            let at = at.clone();
+            tokio::spawn(async move { connect(&at, "a@b").await })
+        })
+        .collect();
+    for _ in 0..10 {
+        assert_eq!(exchange(&at, Kind::Metadata, "{}").await.trim_ascii(), br#"{"name":"me"}"#);
+    }
+    for _ in &waiting {
+        release.send(()).unwrap();
+    }
+    for request in waiting {
+        assert!(request.await.unwrap().is_empty());
+    }
+}
