@@ -225,9 +225,13 @@ fn our_node_that_was_paused_leaves_the_records_of_who_has_its_name_now() {
     let mut cluster = Cluster::start(make, make, how, 0, 0);
     let name = format!("127.0.0.1:{}", super::process::free_port());
     let dir = cluster.dir.path().to_owned();
-    for node in ["first", "second"] {
+    for (node, nth) in [("first", 1.0), ("second", 2.0)] {
         let node = Node::start_as(make, &dir, node, &name, &cluster.master, how, 64 << 20, 0);
-        wait_until("the node's health", PATIENCE, || http_get(node.rest, "/health").is_ok_and(|(code, _)| code == 200));
+        // Its first heartbeat publishes the records once more. Paused within that, it would go on to write over its successor's:
+        // the metadata protocol has no conditional write.
+        wait_until("the node's first heartbeat", PATIENCE, || {
+            cluster.master.metric("master_remount_segment_requests_total") == nth
+        });
         if cluster.nodes.is_empty() {
             node.process.suspend();
         }
