@@ -1,5 +1,6 @@
 //! `mcctl doctor` for what runs: which cluster and which servers it looks at, and how it ends.
 
+use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -108,6 +109,19 @@ fn an_empty_folder_is_no_host() {
     assert!(run.fails(2).contains("has neither /proc nor /sys"), "{run:?}");
 }
 
+/// The same program, as a terminal starts it: under `nohup` the tests are deaf to SIGHUP, and so is what they start.
+fn with_hangups(program: &Command) -> Command {
+    let mut command = Command::new("env");
+    command.arg("--default-signal=HUP").arg(program.get_program()).args(program.get_args());
+    for (name, value) in program.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
+}
+
 #[test]
 fn a_terminal_that_goes_away_ends_it_as_sigterm_does_and_what_was_found_is_said() {
     // Takes connections, and never answers.
@@ -116,7 +130,7 @@ fn a_terminal_that_goes_away_ends_it_as_sigterm_does_and_what_was_found_is_said(
     for signal in [Signal::SIGHUP, Signal::SIGTERM] {
         // Long enough that a busy machine does not let it end before it is looked at.
         let args = ["doctor", "-v", "--only", "memory,master-reached", "--timeout", "8s", "--master", &master];
-        let mut service = Service::start(command(&args));
+        let mut service = Service::start(with_hangups(&command(&args)));
         let status = format!("/proc/{}/status", service.pid());
         wait_until("it handles signals", Duration::from_secs(30), || {
             let text = std::fs::read_to_string(&status).unwrap_or_default();
