@@ -1,7 +1,7 @@
 //! Over what bytes are moved: the flags, and the words for a host that cannot.
 
-use crate::commands::error::Failure;
-use crate::engine::transfer::{Protocol, RdmaWish, TransferError};
+use crate::commands::error::{Exit, Failure};
+use crate::engine::transfer::{Blame, Protocol, RdmaFault, RdmaStep, RdmaWish, TransferError};
 
 /// Flags that say over what bytes are moved.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -92,13 +92,36 @@ impl TransportArgs {
 pub fn failure(error: &TransferError, origin: &str) -> Option<Failure> {
     let failure = match error {
         TransferError::NoRdma { why } => {
-            Failure::host("rdma cannot be used on this host, and is not replaced by tcp").found(why.clone())
+            let next =
+                "see mcctl devices and mcctl doctor --protocol rdma; or give --protocol tcp, or --allow-tcp-fallback";
+            Failure::host("rdma cannot be used on this host, and is not replaced by tcp").found(why.clone()).next(next)
         }
-        TransferError::Rdma(fault) => Failure::host("rdma cannot be used").found(fault.to_string()),
+        TransferError::Rdma(fault) => {
+            Failure::host("rdma cannot be used").found(fault.to_string()).next(next(fault, "the peer"))
+        }
         _ => return None,
     };
-    let next = "see mcctl devices and mcctl doctor --protocol rdma; or give --protocol tcp, or --allow-tcp-fallback";
-    Some(failure.tried(origin).next(next))
+    Some(failure.tried(origin))
+}
+
+/// The exit code for an RDMA fault towards a peer: this host cannot, or the peer cannot be reached.
+pub fn exit(fault: &RdmaFault) -> Exit {
+    if fault.blame == Blame::Device { Exit::Host } else { Exit::Unreachable }
+}
+
+/// What to do about an RDMA fault towards `peer`.
+pub fn next(fault: &RdmaFault, peer: &str) -> String {
+    match (fault.remedy, fault.blame, fault.step) {
+        (Some(remedy), _, _) => remedy.to_owned(),
+        (None, Blame::Device, _) => "see mcctl devices and mcctl doctor --protocol rdma".to_owned(),
+        (None, Blame::Peer, RdmaStep::Dial) => format!("see that {peer} is running"),
+        (None, Blame::Peer, _) => {
+            format!(
+                "see that {peer} still runs with its link up, and that the address of its GID can be reached from here (ping -I)"
+            )
+        }
+        (None, Blame::Refusal, _) => format!("see the log of {peer}: it answers, and refuses"),
+    }
 }
 
 #[cfg(test)]
@@ -152,5 +175,27 @@ mod tests {
         assert_eq!(failure.exit.code(), 4);
         assert_eq!(failure.found.as_deref(), Some("no RDMA device"));
         assert!(super::failure(&TransferError::NoAddress, "").is_none());
+    }
+
+    fn fault(blame: Blame, step: RdmaStep, remedy: Option<&'static str>) -> RdmaFault {
+        let (device, gid, peer, problem) = ("rxe0".into(), String::new(), String::new(), "it broke".into());
+        RdmaFault { device, port: 1, gid, peer, step, problem, blame, remedy }
+    }
+
+    #[test]
+    fn who_is_to_blame_decides_the_exit_code_and_what_is_known_the_advice() {
+        let short = fault(Blame::Device, RdmaStep::Register, Some("raise RLIMIT_MEMLOCK"));
+        assert_eq!((exit(&short), next(&short, "the target").as_str()), (Exit::Host, "raise RLIMIT_MEMLOCK"));
+        let told = failure(&TransferError::Rdma(short.into()), "--protocol rdma").unwrap();
+        assert_eq!((told.exit, told.next.as_deref()), (Exit::Host, Some("raise RLIMIT_MEMLOCK")));
+        let gone = fault(Blame::Peer, RdmaStep::Dial, None);
+        assert_eq!(
+            (exit(&gone), next(&gone, "the target").as_str()),
+            (Exit::Unreachable, "see that the target is running")
+        );
+        let odd = fault(Blame::Refusal, RdmaStep::Dial, None);
+        assert_eq!(exit(&odd), Exit::Unreachable);
+        let others = [odd, fault(Blame::Device, RdmaStep::Rtr, None), fault(Blame::Peer, RdmaStep::Move, None)];
+        assert!(others.iter().all(|fault| !next(fault, "the target").contains("is running")));
     }
 }

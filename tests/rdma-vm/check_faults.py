@@ -52,14 +52,16 @@ def said(p):
     return " | ".join(x for x in lines[max(at, 0):at + 5] if x)[:500]
 
 
-def fails(p, limit, words, codes=(1, 3, 4)):
-    """The process ends by itself within `limit` s, answers no, and says `words`."""
+def fails(p, limit, words, codes=(1, 3, 4), never=()):
+    """The process ends by itself within `limit` s, answers no, and says `words`, and none of `never`."""
     began = time.monotonic()
     code = p.wait(limit)
     took, text = time.monotonic() - began, said(p)
     need(code in codes, f"ended with {code} after {took:.1f} s: {p.tail()}")
     lost = [w for w in words if w.lower() not in p.text().lower()]
     need(not lost, f"does not say {' nor '.join(lost)}: {text}")
+    odd = [w for w in never if w.lower() in p.text().lower()]
+    need(not odd, f"says {' and '.join(odd)}: {text}")
     return f"exit {code} after {took:.1f} s: {text}"
 
 
@@ -166,7 +168,7 @@ def link_down():
     flowing()
     link("down")
     try:
-        first = fails(p, 75, ["rxe1", target.segment])
+        first = fails(p, 75, ["rxe1 port 1", target.segment, "port is down"], never=["there is no segment"])
         # and one that starts now says which port it is
         second = fails(initiator(target.segment), 30, ["rxe1", "port"])
     finally:
@@ -243,7 +245,15 @@ def no_such_device():
 def memlock():
     command = [a.mcctl, "bench", "transfer", "--mode=target", "--protocol=rdma", "--device_name=rxe0", f"--buffer_size={16 * MIB}"]
     p = Process("target-memlock", command, user=65534, limits={resource.RLIMIT_MEMLOCK: MIB})
-    return fails(p, 30, ["rxe0", "memlock"], codes=(4,))
+    words = ["rxe0", "memlock limit is 1 MiB", "16 MiB were wanted", "ulimit -l unlimited"]
+    return fails(p, 30, words, codes=(4,), never=["target is running"])
+
+
+def memlock_node():
+    """The same of a node."""
+    master = Store(OURS, OURS, "p2p", nodes=0)
+    p = master.service(OURS, 0, "rxe0", 64 * MIB, limited=dict(user=65534, limits={resource.RLIMIT_MEMLOCK: MIB}))
+    return fails(p, 60, ["rxe0", "memlock limit is 1 MiB", "were wanted", "ulimit -l unlimited"], codes=(4,))
 
 
 def small_regions():
@@ -434,11 +444,21 @@ class FakeTarget:
         return {k: v for k, v in d.items() if v is not ...}
 
 
-def malformed_reply(answer, words, limit=80):
+def malformed_reply(answer, words, limit=80, env=None):
+    """What answers is running: no advice says that it may not be."""
     fake = FakeTarget(answer)
-    told = fails(initiator(fake.segment, seconds=5), limit, [fake.segment, "rxe1", *words])
+    told = fails(initiator(fake.segment, seconds=5, env=env), limit, [fake.segment, "rxe1", "port 1", "GID 1", *words],
+                 never=["is running"] if words else [])
     need(fake.asked, "nobody connected")
-    return f"{told} ({fake.asked} connections)"
+    return f"{told} ({fake.asked} questions)"
+
+
+def silent_pairs():
+    """Queue pairs that do not exist: each slice is tried as often as MC_RETRY_CNT says, and no longer."""
+    fake = FakeTarget(REPLIES["nobodys-pairs"][0])
+    p = initiator(fake.segment, seconds=5, env={"MC_RETRY_CNT": "2"})
+    told = fails(p, 40, ["rxe1 port 1", "GID 1", f"{fake.segment}@rxe0", "completion", "moving the bytes"], never=["is running", "gave up"])
+    return f"{told} ({fake.asked} questions)"
 
 
 def relayed(fake, asked):
@@ -448,11 +468,12 @@ def relayed(fake, asked):
     return renamed(exchange(fake.true.segment, 0, renamed(asked, fake.segment, fake.true.segment)), fake.true.segment, fake.segment)
 
 
-def malformed_descriptor(publish, may_work):
+def malformed_descriptor(publish, may_work, words=()):
     """Connected to a true peer, but told wrong things of its memory and its devices."""
     fake = FakeTarget(relayed, publish)
     p = initiator(fake.segment, seconds=1, more=["--verify"])
-    told = fails(p, 80, [fake.segment] if not may_work else [], codes=(0, 1, 3) if may_work else (1, 3))
+    told = fails(p, 80, [fake.segment, *words] if not may_work else [], codes=(0, 1, 3) if may_work else (1, 3),
+                 never=["there is no segment"])
     works(fake.true)
     fake.true.ends()
     return "works" if p.p.returncode == 0 else told
@@ -464,30 +485,30 @@ def without(d, *names):
 
 REPLIES = {
     "refuses": (lambda f, q: f.reply(q, reply_msg="not with you", qp_num=[]), ["not with you"]),
-    "one-pair": (lambda f, q: f.reply(q, qp_num=[9001]), []),
-    "no-pairs": (lambda f, q: f.reply(q, qp_num=[]), []),
-    "empty-document": (lambda f, q: {}, []),
-    "null": (lambda f, q: frame(0, b"null\n"), []),
-    "bad-gid": (lambda f, q: f.reply(q, local_gid="zz:zz"), []),
-    "other-paths": (lambda f, q: f.reply(q, local_nic_path="10.1.1.1:1@rxe0"), []),
-    "no-json": (lambda f, q: frame(0, b"{{{{"), []),
-    "too-long": (lambda f, q: struct.pack("<QB", 1 << 40, 0), []),
+    "one-pair": (lambda f, q: f.reply(q, qp_num=[9001]), ["tells of 1 queue pairs", "MC_NUM_QP_PER_EP"]),
+    "no-pairs": (lambda f, q: f.reply(q, qp_num=[]), ["tells of 0 queue pairs"]),
+    "empty-document": (lambda f, q: {}, ["has no RDMA", "--protocol rdma"]),
+    "null": (lambda f, q: frame(0, b"null\n"), ["reply"]),
+    "bad-gid": (lambda f, q: f.reply(q, local_gid="zz:zz"), ["'zz:zz'", "is none"]),
+    "other-paths": (lambda f, q: f.reply(q, local_nic_path="10.1.1.1:1@rxe0"), ["10.1.1.1:1@rxe0", "was asked for"]),
+    "no-json": (lambda f, q: frame(0, b"{{{{"), ["cannot be read"]),
+    "too-long": (lambda f, q: struct.pack("<QB", 1 << 40, 0), ["cannot be read"]),
     "closes": (lambda f, q: None, []),
-    "another-type": (lambda f, q: frame(1, b"{}"), []),
-    "nobodys-pairs": (lambda f, q: {} if q.get("ready_ack") else f.reply(q), []),
+    "another-type": (lambda f, q: frame(1, b"{}"), ["has no RDMA"]),
+    "nobodys-pairs": (lambda f, q: {} if q.get("ready_ack") else f.reply(q), ["no work completion"]),
     "nobodys-gid": (lambda f, q: {} if q.get("ready_ack") else f.reply(q, local_gid=GID1.replace("64:02", "64:77")), []),
     "ack-refused": (lambda f, q: f.reply(q, reply_msg="no ack") if q.get("ready_ack") else f.reply(q), ["no ack"]),
     "never": (lambda f, q: ..., []),
 }
-# name: (what is published, may a transfer go well all the same?)
+# name: (what is published, may a transfer go well all the same?, what is to be said of it)
 DESCRIPTORS = {
-    "no-devices": (lambda d: dict(d, devices=[]), False),
+    "no-devices": (lambda d: dict(d, devices=[]), False, ["announces no device"]),
     "no-matrix": (lambda d: without(d, "priority_matrix"), True),
     "unknown-device-in-matrix": (lambda d: dict(d, priority_matrix={"cpu:0": [["mlx5_9"], []]}), True),
     "short-rkeys": (lambda d: dict(d, buffers=[dict(b, rkey=[]) for b in d["buffers"]]), False),
     "wrong-rkeys": (lambda d: dict(d, buffers=[dict(b, rkey=[1 + r for r in b["rkey"]]) for b in d["buffers"]]), False),
     "outside": (lambda d: dict(d, buffers=[dict(b, addr=b["addr"] + (16 << 20)) for b in d["buffers"]]), False),
-    "bad-gid": (lambda d: dict(d, devices=[dict(x, gid="zz") for x in d["devices"]]), True),
+    "bad-gid": (lambda d: dict(d, devices=[dict(x, gid="zz") for x in d["devices"]]), False, ["rxe0 has the GID 'zz'"]),
     "tcp": (lambda d: dict(d, protocol="tcp"), False),
     "huge-buffers": (lambda d: dict(d, buffers=[dict(b, addr=(1 << 64) - 5) for b in d["buffers"]]), False),
 }
@@ -505,13 +526,15 @@ def main():
     cases.run("gid/no-such-row", wrong_gid, 5000)
     cases.run("gid/link-local", unequal_gid)
     cases.run("device/unknown", no_such_device)
-    cases.run("memlock", memlock)
+    cases.run("memlock/target", memlock)
+    cases.run("memlock/node", memlock_node)
     cases.run("small-regions", small_regions)
     cases.run("handshake/requests", malformed_requests, limit=300)
     for name, (answer, words) in REPLIES.items():
         cases.run(f"handshake/reply-{name}", malformed_reply, answer, words)
-    for name, (publish, may_work) in DESCRIPTORS.items():
-        cases.run(f"handshake/descriptor-{name}", malformed_descriptor, publish, may_work)
+    for name, case in DESCRIPTORS.items():
+        cases.run(f"handshake/descriptor-{name}", malformed_descriptor, *case)
+    cases.run("pairs/silent", silent_pairs)
     cases.run("pairs/limit", pair_limit, limit=300)
     cases.run("pairs/1000-connections", cycles, 1000, limit=400)
     # what disturbs the devices comes last

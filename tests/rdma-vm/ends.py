@@ -154,7 +154,7 @@ class Store:
                 self.nodes.append(d.process)
         self.wait_segments(nodes)
 
-    def service(self, make, i, devices, segment, host="127.0.0.1", env=None):
+    def service(self, make, i, devices, segment, host="127.0.0.1", env=None, limited=None):
         """A node as an operator starts one: mcctl serve store, or mooncake_store_service."""
         config = f"/tmp/node{i}.json"
         with open(config, "w") as f:
@@ -162,7 +162,8 @@ class Store:
                        "global_segment_size": segment, "local_buffer_size": 16 * MIB, "protocol": "rdma", "device_name": devices}, f)
         self.rest = free_port()
         if make == OURS:
-            return Process(f"node{i}", [mcctl, "serve", "store", "--config", config, "--host", "127.0.0.1", "--port", self.rest], env)
+            return Process(f"node{i}", [mcctl, "serve", "store", "--config", config, "--host", "127.0.0.1", "--port", self.rest], env,
+                           **(limited or {}))
         w = wheel(self.version)
         return Process(f"node{i}", [w.python(), "-m", "mooncake.mooncake_store_service", "--config", config, "--port", self.rest],
                        w.env(env))

@@ -319,12 +319,18 @@ fn failed(error: &TransferError, args: &Args) -> Failure {
         TransferError::UnknownSegment { .. } => Failure::unreachable(error.to_string()).next(
             "see that the target is running with the same --metadata-server, and give its segment as --segment-id",
         ),
-        TransferError::Lost { .. }
-        | TransferError::Timeout { .. }
-        | TransferError::Down { .. }
-        | TransferError::Rdma(_) => Failure::unreachable(error.to_string())
-            .tried(format!("--segment-id {segment}"))
-            .next("see that the target is running, and that --segment-id is what it printed after 'listening on'"),
+        TransferError::Lost { .. } | TransferError::Timeout { .. } | TransferError::Down { .. } => {
+            Failure::unreachable(error.to_string())
+                .tried(format!("--segment-id {segment}"))
+                .next("see that the target is running, and that --segment-id is what it printed after 'listening on'")
+        }
+        TransferError::Rdma(fault) => {
+            let failure = Failure::new(transport::exit(fault), error.to_string());
+            // What fails before there is a peer has nothing to do with it.
+            let failure =
+                if fault.peer.is_empty() { failure } else { failure.tried(format!("--segment-id {segment}")) };
+            failure.next(transport::next(fault, "the target"))
+        }
         TransferError::NoPort { .. } | TransferError::NoAddress => Failure::host(error.to_string()),
         _ => Failure::no(error.to_string()),
     };

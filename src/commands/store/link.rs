@@ -6,12 +6,12 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::commands::args::show_duration;
-use crate::commands::error::Failure;
+use crate::commands::error::{Exit, Failure};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::serve::node::{self, NodePlan};
 use crate::commands::target::{Master, MasterArgs};
-use crate::commands::transport::TransportArgs;
+use crate::commands::transport::{self, TransportArgs};
 use crate::engine::base::{ByteSize, ErrorCode};
 use crate::engine::env::{RealEnv, deadline};
 use crate::engine::metadata::{CallLimits, MetadataUri};
@@ -209,6 +209,15 @@ pub(in crate::commands) fn failure(master: &Master, what: &str, error: &StoreErr
             Failure::unreachable(format!("{cannot}: the metadata service gives no usable answer"))
                 .found(node::chain(error.as_ref()))
                 .next("start it again (mcctl serve metadata, or the master that it is embedded in); the nodes may be well")
+        }
+        StoreError::Transfer { source: TransferError::Rdma(fault), endpoint, .. } => {
+            let (exit, whose) = match transport::exit(fault) {
+                Exit::Host => (Exit::Host, "this host's device does not move the bytes".to_owned()),
+                exit => (exit, format!("the node {endpoint} does not move the bytes")),
+            };
+            Failure::new(exit, format!("{cannot}: {whose}"))
+                .found(node::chain(error))
+                .next(transport::next(fault, "the node"))
         }
         StoreError::Transfer { endpoint, .. } => Failure::unreachable(format!("{cannot}: the node {endpoint} does not move the bytes"))
             .found(node::chain(error))

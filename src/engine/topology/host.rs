@@ -216,6 +216,13 @@ fn nodes(reader: &mut Reader<'_>) -> Vec<Node> {
     nodes
 }
 
+impl Memlock {
+    /// What this process may lock; `None` where its files do not tell.
+    pub fn read(tree: &Tree) -> Option<Memlock> {
+        memlock(&mut Reader { tree, findings: Vec::new() })
+    }
+}
+
 fn memlock(reader: &mut Reader<'_>) -> Option<Memlock> {
     let limits = reader.text("/proc/self/limits")?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"))?;

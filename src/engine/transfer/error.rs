@@ -240,6 +240,11 @@ impl TransferError {
         }
     }
 
+    /// Did something answer, and nothing that can be read?
+    pub(in crate::engine::transfer) fn is_unreadable(&self) -> bool {
+        matches!(self, TransferError::Document { .. } | TransferError::Frame { .. })
+    }
+
     /// Could the same call succeed later, without a change of configuration?
     pub fn is_retryable(&self) -> bool {
         match self {

@@ -33,7 +33,7 @@ pub use config::{Protocol, TransferConfig, TransferSettings};
 pub use counters::{EngineCounters, PeerCounters, RailFigures, TargetFigures};
 pub use engine::{Registration, TransferEngine};
 pub use error::{Step, TransferError};
-pub use rdma::{RdmaSettings, RdmaWish};
+pub use rdma::{Blame, RdmaFault, RdmaSettings, RdmaStep, RdmaWish};
 pub use region::Access;
 pub use remote::Pending;
 pub use transport::{Op, OpKind, RemoteAddr};

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
+use std::time::Duration;
 
 use crate::engine::sys::readiness::Wake;
 use crate::engine::sys::verbs::{Region, Status};
@@ -21,6 +22,8 @@ pub(super) enum Trouble {
     /// The device dropped it because something else went wrong on the same connection, or it was never posted; nothing speaks against
     /// the part itself.
     Dropped,
+    /// The device said nothing of it, nor of anything else on the same connection, for so long.
+    Silent(Duration),
     /// The device did not take it.
     Device(TransferError),
     /// There is no connection.
@@ -196,7 +199,6 @@ mod tests {
     #[test]
     fn who_sleeps_is_woken_by_the_last_part_and_nobody_is_when_nobody_sleeps() {
         use crate::engine::sys::readiness::wait_readable;
-        use std::time::Duration;
         let bell = Arc::new(Bell::new().unwrap());
         let batch = Batch::new(Arc::clone(&bell));
         batch.opened(2);

@@ -10,7 +10,9 @@ use crate::engine::transfer::TransferError;
 use crate::engine::transfer::rdma::batch::Trouble;
 use crate::engine::transfer::rdma::endpoint::{Endpoint, Line, State};
 use crate::engine::transfer::rdma::fault::{Blame, RdmaStep};
-use crate::engine::transfer::rdma::link::{self, Accepted, DIAL_LIMIT, Far, Link, Near, Next, Over, Refusal, Want};
+use crate::engine::transfer::rdma::link::{
+    self, Accepted, DIAL_LIMIT, Far, Link, Near, Next, Over, Refusal, Unconnected, Want,
+};
 use crate::engine::transfer::rdma::nic::{self, Nic};
 use crate::engine::transfer::rdma::shared::Shared;
 use crate::engine::transfer::rdma::view::{View, nic_path};
@@ -41,7 +43,8 @@ impl Shared {
             Ok(Line::new(pair, nic.stamp()))
         };
         let lines: Result<Vec<Line>, VerbsError> = (0..nic.limits.pairs).map(line).collect();
-        let failed = |error: VerbsError| nic.fault(path, RdmaStep::Init, error.to_string(), Blame::Device);
+        let failed =
+            |error: VerbsError| nic.fault_with(path, RdmaStep::Init, error.to_string(), Blame::Device, error.remedy());
         let lines = lines.map_err(failed)?;
         let place = nic.place();
         let link = Link::new(Near {
@@ -111,19 +114,19 @@ impl Shared {
     ) {
         let started = (self.clock)();
         let reply = if self.may_dial(nic.index, endpoint.path(), started) {
-            calls.connect(&view.segment, request, limit).map_err(|error| error.chain().to_string())
+            calls.connect(&view.segment, request, limit).map_err(|error| unanswered(&error))
         } else {
-            Err("it could not be connected a moment ago (MC_CONN_PAUSE_TTL_MS)".to_owned())
+            Err(Over::Unreachable("it could not be connected a moment ago (MC_CONN_PAUSE_TTL_MS)".to_owned()))
         };
         let now = (self.clock)();
         let mut state = endpoint.state();
-        let next = match &reply {
+        let next = match reply {
             Ok(reply) => {
-                let far = link::far(reply, Some(&view.descriptor), nic.limits.pairs);
+                let far = link::far(&reply, Some(&view.descriptor), nic.limits.pairs);
                 let State { link, lines, .. } = &mut *state;
-                link.answered(reply, far, now, |far| self.bring_up(nic, lines, far))
+                link.answered(&reply, far, now, |far| self.bring_up(nic, lines, far))
             }
-            Err(words) => state.link.unanswered(words),
+            Err(why) => state.link.unanswered(why),
         };
         endpoint.settle();
         if state.link.over().is_some() {
@@ -139,7 +142,7 @@ impl Shared {
             let mut state = endpoint.state();
             match answer {
                 Ok(answer) => state.link.ack_answered(&answer),
-                Err(error) => state.link.ack_unanswered(&error.chain().to_string()),
+                Err(error) => state.link.ack_unanswered(unanswered(&error)),
             }
             endpoint.settle();
             if state.link.is_ready() {
@@ -151,7 +154,7 @@ impl Shared {
     }
 
     /// Bring the queue pairs of an endpoint to RTS, towards `far`.
-    fn bring_up(&self, nic: &Nic, lines: &[Line], far: &Far) -> Result<(), String> {
+    fn bring_up(&self, nic: &Nic, lines: &[Line], far: &Far) -> Result<(), Unconnected> {
         let place = nic.place();
         for (line, number) in lines.iter().zip(&far.numbers) {
             let way = Way {
@@ -165,7 +168,11 @@ impl Shared {
                 traffic_class: self.settings.traffic_class,
                 service_level: self.settings.service_level,
             };
-            line.pair.connect(&way).map_err(|error| error.to_string())?;
+            line.pair.connect(&way).map_err(|error| Unconnected {
+                step: if error.what.ends_with("RTS") { RdmaStep::Rts } else { RdmaStep::Rtr },
+                words: error.to_string(),
+                remedy: error.remedy(),
+            })?;
         }
         Ok(())
     }
@@ -290,13 +297,18 @@ impl Shared {
     fn unconnected(&self, nic: &Nic, path: &str, why: &Over) -> TransferError {
         let words = why.to_string();
         let (step, blame) = match why {
-            Over::Refused(_) | Over::NoRdma | Over::Reply(_) => (RdmaStep::Dial, Blame::Refusal),
+            Over::Refused(_) | Over::NoRdma | Over::Reply(_) | Over::Unreadable(_) => (RdmaStep::Dial, Blame::Refusal),
             Over::Unreachable(_) | Over::Crossed => (RdmaStep::Dial, Blame::Peer),
-            Over::Verbs(words) if words.contains("to RTS") => (RdmaStep::Rts, Blame::Device),
-            Over::Verbs(_) => (RdmaStep::Rtr, Blame::Device),
+            Over::Verbs(unconnected) => (unconnected.step, Blame::Device),
             Over::NotReady | Over::Replaced => (RdmaStep::Ready, Blame::Peer),
             Over::Retired(_) => (RdmaStep::Ready, Blame::Peer),
         };
-        nic.fault(path, step, words, blame)
+        nic.fault_with(path, step, words, blame, why.remedy())
     }
+}
+
+/// Why a peer's handshake port gave no reply that can be used.
+fn unanswered(error: &TransferError) -> Over {
+    let words = error.chain().to_string();
+    if error.is_unreadable() { Over::Unreadable(words) } else { Over::Unreachable(words) }
 }

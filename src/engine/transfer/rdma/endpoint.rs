@@ -39,6 +39,8 @@ pub(super) struct State {
     pub(super) open: bool,
     /// Why it is retired, if it is.
     pub(super) gone: Option<Trouble>,
+    /// Did a request ever end well?
+    moved: bool,
     pending: VecDeque<Work>,
     used: Mono,
     /// Which queue pair is first when next something is posted.
@@ -81,6 +83,7 @@ impl Endpoint {
             lines,
             open: false,
             gone: None,
+            moved: false,
             pending: VecDeque::new(),
             used: now,
             turn: 0,
@@ -134,6 +137,11 @@ impl Endpoint {
         Some((ack, far.acks))
     }
 
+    /// Did anything that was posted on it ever end well?
+    pub(super) fn has_moved(&self) -> bool {
+        self.state().moved
+    }
+
     /// Is anything of `batch` posted on it?
     pub(super) fn carries(&self, batch: &Arc<Batch>) -> bool {
         let ours = |work: &Work| Arc::ptr_eq(&work.batch, batch);
@@ -173,7 +181,8 @@ impl Endpoint {
     /// See to completions of one of its queue pairs.
     pub(super) fn completed(self: &Arc<Self>, nic: &Nic, completions: &[Completion], over: &mut Over) {
         let mut state = self.state();
-        let Some(line) = state.lines.iter_mut().find(|line| line.pair.number() == completions[0].pair) else { return };
+        let State { lines, gone, moved, .. } = &mut *state;
+        let Some(line) = lines.iter_mut().find(|line| line.pair.number() == completions[0].pair) else { return };
         let (mut freed, mut broken) = (0, None);
         for completion in completions {
             let Some(count) = line.over(completion.id) else {
@@ -183,13 +192,14 @@ impl Endpoint {
             freed += count;
             line.first = line.first.wrapping_add(count as u32);
             let (ok, flushed) = (completion.status.is_ok(), completion.status.is_flush());
+            *moved |= ok;
             if !ok {
                 broken.get_or_insert((completion.status, completion.vendor_error));
             }
             for (at, work) in line.posted.drain(..count).enumerate() {
                 // What was carried out before the queue pair broke and asked for no completion looks like what was dropped.
                 if flushed {
-                    over.bad(work.batch, work.part, Trouble::Dropped);
+                    over.bad(work.batch, work.part, gone.clone().unwrap_or(Trouble::Dropped));
                 } else if !ok && at + 1 == count {
                     nic.figures.failures.fetch_add(1, Ordering::Relaxed);
                     over.bad(work.batch, work.part, Trouble::Status(completion.status, completion.vendor_error));

@@ -72,6 +72,8 @@ pub struct RdmaFault {
     pub problem: String,
     /// Whose it is.
     pub blame: Blame,
+    /// What to do about it, where that is known here.
+    pub remedy: Option<&'static str>,
 }
 
 impl fmt::Display for RdmaFault {
@@ -107,6 +109,7 @@ mod tests {
             step: RdmaStep::Rtr,
             problem: "Invalid argument (errno 22)".into(),
             blame: Blame::Device,
+            remedy: None,
         };
         let text = "rdma rxe0 port 1 (GID 1 ::ffff:192.0.2.1) to 192.0.2.2:15000@rxe1: Invalid argument (errno 22) while connecting \
                     queue pairs (INIT to RTR)";

@@ -18,6 +18,7 @@ pub mod fault;
 pub mod gid;
 pub mod health;
 pub mod link;
+mod memlock;
 mod nic;
 mod open;
 mod peer;
@@ -82,7 +83,10 @@ impl Rdma {
         let no_thread = |error: std::io::Error| TransferError::NoRdma { why: error.to_string() };
         let memory = Arc::new(Memory::from_vec(vec![0; 64]));
         let registered = registry.register(&memory, false);
-        registered.map_err(|(_, error)| TransferError::NoRdma { why: error.to_string() })?;
+        registered.map_err(|(nic, error)| {
+            let fault = nic.unregistered("", &error, locked(&memory, &nics));
+            TransferError::NoRdma { why: fault.to_string() }
+        })?;
         let shared = Arc::new(Shared::new(Parts {
             server,
             clock,
@@ -101,6 +105,11 @@ impl Rdma {
     }
 }
 
+/// What registering `memory` on all of `nics` locks, bytes: each counts it for itself.
+fn locked(memory: &Memory, nics: &[Arc<Nic>]) -> u64 {
+    memory.len() as u64 * nics.len() as u64
+}
+
 impl Transport for Rdma {
     fn protocol(&self) -> &'static str {
         "rdma"
@@ -111,7 +120,7 @@ impl Transport for Rdma {
             .shared
             .registry
             .register(memory, access == Access::Remote)
-            .map_err(|(nic, error)| nic.fault("", RdmaStep::Register, error.to_string(), Blame::Device))?;
+            .map_err(|(nic, error)| nic.unregistered("", &error, locked(memory, &self.shared.nics)))?;
         let mut keys = Keys { location: Some("*".to_owned()), pieces: Vec::with_capacity(pieces.len()) };
         for piece in &pieces {
             keys.location = Some(pieces[0].location().to_owned());

@@ -14,6 +14,7 @@ use crate::engine::transfer::counters::RailFigures;
 use crate::engine::transfer::rdma::batch::{Batch, Trouble};
 use crate::engine::transfer::rdma::endpoint::Endpoint;
 use crate::engine::transfer::rdma::fault::{Blame, RdmaFault, RdmaStep};
+use crate::engine::transfer::rdma::memlock;
 use crate::engine::wire::json::gid_text;
 
 /// Idle endpoints are looked for so often.
@@ -64,6 +65,8 @@ pub(super) struct Nic {
     room: AtomicUsize,
     /// The device has failed, or its port is down: nothing new goes through it.
     out: AtomicBool,
+    /// Why it was taken out of use last.
+    why_out: Mutex<&'static str>,
     /// By the peer's path.
     endpoints: Mutex<HashMap<String, Arc<Endpoint>>>,
     /// By the number of each of their queue pairs: whose completion is it? Also endpoints that are no longer in use.
@@ -110,6 +113,7 @@ impl Nic {
             place: RwLock::new(place),
             room: AtomicUsize::new(entries as usize),
             out: AtomicBool::new(false),
+            why_out: Mutex::default(),
             endpoints: Mutex::default(),
             by_pair: RwLock::default(),
             starved: Mutex::default(),
@@ -132,9 +136,25 @@ impl Nic {
         self.out.load(Ordering::Relaxed)
     }
 
-    /// Take it out of use, or back in; was that a change?
-    pub(super) fn set_out(&self, out: bool) -> bool {
-        self.out.swap(out, Ordering::SeqCst) != out
+    /// Take it out of use; was it in use?
+    pub(super) fn take_out(&self, why: &'static str) -> bool {
+        let mut last = self.why_out.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_in = !self.out.swap(true, Ordering::SeqCst);
+        if was_in {
+            *last = why;
+        }
+        was_in
+    }
+
+    /// Take it back into use; was it out?
+    pub(super) fn take_back(&self) -> bool {
+        self.out.swap(false, Ordering::SeqCst)
+    }
+
+    /// Why it is out of use, if it is.
+    pub(super) fn why_out(&self) -> Option<&'static str> {
+        let why = *self.why_out.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_out().then_some(why)
     }
 
     /// The endpoint to `path`; made if there is none.
@@ -261,7 +281,7 @@ impl Nic {
         match self.queue.poll(into) {
             Ok(fetched) => fetched,
             Err(error) => {
-                if self.set_out(true) {
+                if self.take_out("its completion queue cannot be read") {
                     tracing::error!(device = %self.name, %error, "completion queue cannot be read; the device is not used any more");
                 }
                 0
@@ -287,6 +307,18 @@ impl Nic {
 
     /// What failed here.
     pub(super) fn fault(&self, peer: &str, step: RdmaStep, problem: String, blame: Blame) -> TransferError {
+        self.fault_with(peer, step, problem, blame, None)
+    }
+
+    /// The same, with what to do about it.
+    pub(super) fn fault_with(
+        &self,
+        peer: &str,
+        step: RdmaStep,
+        problem: String,
+        blame: Blame,
+        remedy: Option<&'static str>,
+    ) -> TransferError {
         let place = self.place();
         TransferError::Rdma(Arc::new(RdmaFault {
             device: self.name.clone(),
@@ -296,7 +328,19 @@ impl Nic {
             step,
             problem,
             blame,
+            remedy,
         }))
+    }
+
+    /// `wanted` bytes could not be registered.
+    pub(super) fn unregistered(&self, peer: &str, error: &VerbsError, wanted: u64) -> TransferError {
+        let (problem, remedy) = match error.is_out_of_memory().then(|| memlock::short(wanted)) {
+            Some(Some(short)) => (format!("{error}; {short}"), error.remedy()),
+            // The host has no more, or the device: the limit is not to blame.
+            Some(None) => (error.to_string(), None),
+            None => (error.to_string(), error.remedy()),
+        };
+        self.fault_with(peer, RdmaStep::Register, problem, Blame::Device, remedy)
     }
 
     /// The device says that queue pair `number` is in error.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::engine::base::Mono;
 use crate::engine::transfer::rdma::batch::{Batch, Trouble, Work};
 use crate::engine::transfer::rdma::endpoint::Endpoint;
-use crate::engine::transfer::rdma::fault::{Blame, RdmaFault, RdmaStep};
+use crate::engine::transfer::rdma::fault::{Blame, RdmaStep};
 use crate::engine::transfer::rdma::nic::Over;
 use crate::engine::transfer::rdma::registry::{Known, Local};
 use crate::engine::transfer::rdma::shared::Shared;
@@ -23,6 +23,8 @@ const DROPS_MAX: u32 = 64;
 const STILL: Duration = Duration::from_secs(2);
 /// When nothing has moved for so long, another way is tried, though the peer is there.
 const STILL_MAX: Duration = Duration::from_secs(30);
+/// The same for a connection that never carried anything: it may lead to queue pairs that are not there.
+const STILL_NEW: Duration = Duration::from_secs(4);
 /// How long its answer may take.
 const ALIVE_LIMIT: Duration = Duration::from_secs(3);
 /// How long reading the peer's descriptor again may take.
@@ -272,12 +274,12 @@ impl Under {
         let ends_inside = |span: &Span| remote - span.start + u64::from(part.len) <= span.len;
         let span = self.view.spans.find(remote).filter(ends_inside).ok_or_else(|| self.refused(op))?;
         let way = shared.route(&self.view, part.local.location(), (span.index, remote), part.tries, now);
-        let (nic, device) = way.ok_or_else(|| part.before.as_deref().cloned().unwrap_or_else(|| self.no_way()))?;
+        let (nic, device) = way.ok_or_else(|| self.no_way(part))?;
         let rkeys = &self.view.descriptor.buffers[span.index].rkey;
         let rkey = rkeys.get(device).copied().ok_or_else(|| self.refused(op))?;
         let (here, there) = (&shared.nics[nic], &self.view.paths[device]);
         let region = part.local.region(here).map_err(|error| Fault {
-            error: here.fault(there, RdmaStep::Register, error.to_string(), Blame::Device),
+            error: here.unregistered(there, &error, part.local.len() as u64),
             meaning: Meaning::Refused,
         })?;
         let offset = op.local.address() + part.offset - part.local.address();
@@ -295,19 +297,12 @@ impl Under {
         Ok(((nic, device), work))
     }
 
-    /// No device of ours can be used.
-    fn no_way(&self) -> Fault {
-        let names: Vec<&str> = self.peer.shared.nics.iter().map(|nic| nic.name.as_str()).collect();
-        let fault = RdmaFault {
-            device: names.join(", "),
-            port: self.peer.shared.nics.first().map_or(0, |nic| nic.port),
-            gid: String::new(),
-            peer: self.view.segment.clone(),
-            step: RdmaStep::Route,
-            problem: "no device is in use: its port is down, or it failed".to_owned(),
-            blame: Blame::Device,
-        };
-        Fault { error: TransferError::Rdma(Arc::new(fault)), meaning: Meaning::Refused }
+    /// No device of ours can be used for `part`, now or any more.
+    fn no_way(&self, part: &Part) -> Fault {
+        // Of one that was sent before, bytes may be on their way: who gives the memory to others has to know.
+        let step = if part.tries + part.drops > 0 { RdmaStep::Move } else { RdmaStep::Route };
+        let error = self.peer.shared.no_way(&self.view.segment, step);
+        Fault { error, meaning: Meaning::Refused }
     }
 
     /// The operation of `part` fails.
@@ -424,6 +419,14 @@ impl Under {
                 }
                 Fault { error: at(RdmaStep::Move, problem, blame), meaning }
             }
+            Trouble::Silent(still) => {
+                shared.way_failed(nic.index, path, another, now);
+                let problem = format!("no work completion for {still:?}, though the peer's handshake port answers");
+                let remedy = "see that the address of the peer's GID can be reached (ping -I) and that its device still works; its queue \
+                              pairs may not be those that it told";
+                let error = nic.fault_with(path, RdmaStep::Move, problem, Blame::Peer, Some(remedy));
+                Fault { error, meaning: Meaning::Gone }
+            }
             Trouble::Device(error) => {
                 shared.device_failed(nic.index, &error.to_string(), now);
                 Fault { error, meaning: Meaning::Refused }
@@ -448,13 +451,12 @@ impl Under {
             let path = end.endpoint.path();
             let alive = shared.is_alive(nic, &end.endpoint, &self.view, &*self.peer.calls, left);
             match alive {
-                Ok(()) if still < STILL_MAX => {
+                Ok(()) if still < if end.endpoint.has_moved() { STILL_MAX } else { STILL_NEW } => {
                     tracing::info!(device = %nic.name, peer = path, ?still, "nothing moves, though the peer is there");
                 }
                 Ok(()) => {
                     tracing::warn!(device = %nic.name, peer = path, ?still, "nothing moves; endpoint is retired");
-                    shared.way_failed(end.nic, path, true, (shared.clock)());
-                    end.endpoint.retire(nic, &Trouble::Dropped);
+                    end.endpoint.retire(nic, &Trouble::Silent(still));
                 }
                 Err(error) => {
                     tracing::info!(device = %nic.name, peer = path, %error, "endpoint is retired");

@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::engine::base::Mono;
 use crate::engine::sys::Slice;
 use crate::engine::topology::Matrix;
-use crate::engine::transfer::Clock;
 use crate::engine::transfer::rdma::batch::{Batch, Bell, Trouble, Work};
 use crate::engine::transfer::rdma::drive::Drive;
 use crate::engine::transfer::rdma::endpoint::Endpoint;
+use crate::engine::transfer::rdma::fault::{Blame, RdmaFault, RdmaStep};
 use crate::engine::transfer::rdma::health::Health;
 use crate::engine::transfer::rdma::nic::{Nic, Over, Place};
 use crate::engine::transfer::rdma::open;
@@ -20,6 +20,7 @@ use crate::engine::transfer::rdma::settings::RdmaSettings;
 use crate::engine::transfer::rdma::slices::Rule;
 use crate::engine::transfer::rdma::view::View;
 use crate::engine::transfer::transport::OpKind;
+use crate::engine::transfer::{Clock, TransferError};
 
 /// An endpoint that nobody used for so long is looked at, so often.
 const CHECK_EVERY: Duration = Duration::from_secs(30);
@@ -143,6 +144,35 @@ impl Shared {
         };
         let route = self.router.route(&view.rails, Ask { here, there: &there, attempt, draws }, &ways)?;
         Some((route.local, route.remote))
+    }
+
+    /// Why none of our devices can be used for `segment`, found at `step`.
+    pub(super) fn no_way(&self, segment: &str, step: RdmaStep) -> TransferError {
+        let now = (self.clock)();
+        let health = self.health();
+        let why = |nic: &Arc<Nic>| match (nic.why_out(), health.off(nic.index, now)) {
+            (Some(why), _) => why.to_owned(),
+            (None, Some(off)) => off.why.clone(),
+            (None, None) => "it has no way there".to_owned(),
+        };
+        let whys: Vec<(&Arc<Nic>, String)> = self.nics.iter().map(|nic| (nic, why(nic))).collect();
+        let remedy = Some("see with mcctl devices whether the port is ACTIVE; the kernel's log (dmesg) may say more");
+        if let [(nic, why)] = &whys[..] {
+            return nic.fault_with(segment, step, format!("it is not in use: {why}"), Blame::Device, remedy);
+        }
+        let names: Vec<&str> = self.nics.iter().map(|nic| nic.name.as_str()).collect();
+        let whys: Vec<String> =
+            whys.iter().map(|(nic, why)| format!("{} port {}: {why}", nic.name, nic.port)).collect();
+        TransferError::Rdma(Arc::new(RdmaFault {
+            device: names.join(", "),
+            port: 0,
+            gid: String::new(),
+            peer: segment.to_owned(),
+            step,
+            problem: format!("none is in use ({})", whys.join("; ")),
+            blame: Blame::Device,
+            remedy,
+        }))
     }
 
     /// Something of ours went wrong on device `nic`.

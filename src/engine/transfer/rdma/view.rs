@@ -1,10 +1,13 @@
 //! A peer's descriptor, made ready for use.
 
+use std::sync::Arc;
+
 use crate::engine::base::Mono;
 use crate::engine::transfer::TransferError;
+use crate::engine::transfer::rdma::fault::{Blame, RdmaFault, RdmaStep};
 use crate::engine::transfer::rdma::route::Rails;
 use crate::engine::transfer::rdma::slices::Spans;
-use crate::engine::wire::json::{SegmentDescriptor, parse_gid};
+use crate::engine::wire::json::{Device, SegmentDescriptor, parse_gid};
 
 /// What we know of a segment.
 pub(super) struct View {
@@ -19,6 +22,32 @@ pub(super) struct View {
     /// Of its devices; `None` for one that it cannot use.
     gids: Vec<Option<[u8; 16]>>,
     pub(super) read: Mono,
+}
+
+/// None of the devices that `descriptor` announces can be used.
+fn no_device(descriptor: &SegmentDescriptor) -> TransferError {
+    let (problem, remedy) = if descriptor.devices.is_empty() {
+        let problem = "it announces no device: all of its links may be down".to_owned();
+        (problem, "see with mcctl devices (or ibv_devinfo -v) at the peer whether its ports are ACTIVE")
+    } else {
+        let gid =
+            |device: &Device| format!("its device {} has the GID '{}', which is no address", device.name, device.gid);
+        let problems: Vec<String> = descriptor.devices.iter().map(gid).collect();
+        (
+            problems.join("; "),
+            "see with mcctl devices (or ibv_devinfo -v) at the peer whether its devices have addresses",
+        )
+    };
+    TransferError::Rdma(Arc::new(RdmaFault {
+        device: String::new(),
+        port: 0,
+        gid: String::new(),
+        peer: descriptor.name.clone(),
+        step: RdmaStep::Route,
+        problem,
+        blame: Blame::Refusal,
+        remedy: Some(remedy),
+    }))
 }
 
 /// An end of a connection: `<server>@<device>`.
@@ -40,7 +69,7 @@ impl View {
         let usable = |text: &str| parse_gid(text).filter(|gid| *gid != [0; 16]);
         let gids: Vec<_> = descriptor.devices.iter().map(|device| usable(&device.gid)).collect();
         if gids.iter().all(Option::is_none) {
-            return Err(TransferError::UnknownSegment { segment });
+            return Err(no_device(descriptor));
         }
         Ok(View {
             paths: descriptor.devices.iter().map(|device| nic_path(server, &device.name)).collect(),
@@ -82,7 +111,7 @@ impl View {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::wire::json::{Buffer, Device};
+    use crate::engine::wire::json::Buffer;
 
     fn descriptor() -> SegmentDescriptor {
         let device = |name: &str, gid: &str| Device { name: name.into(), lid: 0, gid: gid.into() };
@@ -104,9 +133,18 @@ mod tests {
         assert_eq!(view.paths, ["10.0.0.1:15000@a", "10.0.0.1:15000@b"]);
         assert!(view.has_device(0) && !view.has_device(1) && !view.has_device(2));
         assert_eq!((view.some_byte(), view.path(9)), (Some(4096), "10.0.0.1:15000"));
+    }
+
+    #[test]
+    fn who_has_no_device_that_can_be_used_is_told_with_its_devices_and_their_addresses() {
+        let told = |descriptor: &SegmentDescriptor| View::of(descriptor, Mono::ZERO).err().unwrap().to_string();
         let mut none = descriptor();
-        none.devices.remove(0);
-        assert!(View::of(&none, Mono::ZERO).is_err());
+        none.devices[0].gid = "zz".into();
+        let text = "rdma to 10.0.0.1:15000: its device a has the GID 'zz', which is no address; its device b has the GID \
+                    '00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00', which is no address while finding a way to the peer";
+        assert_eq!(told(&none), text);
+        none.devices.clear();
+        assert!(told(&none).contains("it announces no device"), "{}", told(&none));
     }
 
     #[test]

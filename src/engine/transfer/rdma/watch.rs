@@ -120,8 +120,8 @@ fn look(shared: &Shared, nic: &Arc<Nic>, stop: &Stop) {
 }
 
 /// Nothing more goes through `nic`; what does comes back, and may go another way.
-fn out(shared: &Shared, nic: &Nic, why: &str) {
-    if nic.set_out(true) {
+fn out(shared: &Shared, nic: &Nic, why: &'static str) {
+    if nic.take_out(why) {
         tracing::warn!(device = %nic.name, port = nic.port, why, "device is out of use");
         for endpoint in nic.all() {
             endpoint.retire(nic, &Trouble::Dropped);
@@ -135,7 +135,7 @@ fn back(shared: &Shared, nic: &Nic) {
     match shared.place(nic) {
         Ok(place) => {
             nic.moved_to(place);
-            if nic.set_out(false) {
+            if nic.take_back() {
                 tracing::info!(device = %nic.name, port = nic.port, "device is in use again");
                 shared.changed();
             }

@@ -18,6 +18,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::engine::base::Mono;
+use crate::engine::transfer::rdma::fault::RdmaStep;
 use crate::engine::wire::json::{Connection, SegmentDescriptor, gid_text, parse_gid};
 
 /// How long the passive side waits for the ready ACK before it gives the connection up (upstream's).
@@ -94,7 +95,12 @@ pub enum Refusal {
     UnknownPeer(String),
     /// Queue pairs of another number than ours.
     #[error("QP count mismatch in peer and local endpoints, check MC_MAX_EP_PER_CTX")]
-    Count,
+    Count {
+        /// The message's.
+        got: usize,
+        /// Ours.
+        wanted: usize,
+    },
     /// No address.
     #[error("Invalid peer GID: {0}")]
     Gid(String),
@@ -156,11 +162,22 @@ pub fn far(message: &Connection, described: Option<&SegmentDescriptor>, pairs: u
         (message.local_gid.as_str(), message.local_lid)
     };
     if message.qp_num.len() != pairs {
-        return Err(Refusal::Count);
+        return Err(Refusal::Count { got: message.qp_num.len(), wanted: pairs });
     }
     // All zero is how a device that does not work is announced.
     let read = parse_gid(gid).filter(|gid| *gid != [0; 16]).ok_or_else(|| Refusal::Gid(gid.to_owned()))?;
     Ok(Far { numbers: message.qp_num.clone(), gid: read, lid, acks: message.ready_ack.is_some() })
+}
+
+/// Why queue pairs could not be connected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unconnected {
+    /// Which transition failed.
+    pub step: RdmaStep,
+    /// The words of verbs.
+    pub words: String,
+    /// What to do about it, where that is known.
+    pub remedy: Option<&'static str>,
 }
 
 /// Why a link is over.
@@ -172,12 +189,14 @@ pub enum Over {
     NoRdma,
     /// The reply is for another endpoint, or cannot be used.
     Reply(Refusal),
+    /// What came as a reply cannot be read, in these words.
+    Unreadable(String),
     /// Both dialled, and the peer's request and its reply tell of different queue pairs: one of them is of a former life.
     Crossed,
     /// The peer could not be asked, in these words.
     Unreachable(String),
-    /// Verbs refused, in these words.
-    Verbs(String),
+    /// Verbs refused.
+    Verbs(Unconnected),
     /// The peer dialled and was answered, and then was not heard of any more.
     NotReady,
     /// The peer has started anew, or connects anew.
@@ -191,6 +210,43 @@ impl Over {
     pub fn is_passing(&self) -> bool {
         matches!(self, Over::Crossed | Over::Replaced | Over::NotReady | Over::Retired(_))
     }
+
+    /// What to do about it, where that is known.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            Over::Refused(_) => Some("see the peer's log for why it refuses"),
+            Over::NoRdma => Some("start the peer with --protocol rdma"),
+            Over::Reply(Refusal::Count { .. }) => Some("give both ends the same MC_NUM_QP_PER_EP"),
+            Over::Reply(Refusal::Gid(_) | Refusal::UnknownPeer(_)) => {
+                Some("see with mcctl devices (or ibv_devinfo -v) at the peer whether its device has an address")
+            }
+            Over::Reply(_) | Over::Unreadable(_) => {
+                Some("see what answers at the segment's handshake port: it does not answer as a transfer engine does")
+            }
+            Over::Verbs(why) => why.remedy,
+            _ => None,
+        }
+    }
+}
+
+/// A refusal's reason as what is wrong with a reply: its own words are for whoever sent a request.
+struct InReply<'a>(&'a Refusal);
+
+impl fmt::Display for InReply<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Refusal::Count { got, wanted } => write!(f, "it tells of {got} queue pairs, and {wanted} were wanted"),
+            Refusal::Gid(gid) => write!(f, "the GID that it tells, '{gid}', is none"),
+            Refusal::BadPath(path) => write!(f, "'{path}' is no end of a connection (server@device)"),
+            Refusal::UnknownPeer(path) => {
+                write!(f, "it tells no GID, and the segment's descriptor has none for {path}")
+            }
+            Refusal::Inconsistent { expected, got } => {
+                write!(f, "it is for the connection {got}, and {expected} was asked for")
+            }
+            other => other.fmt(f),
+        }
+    }
 }
 
 impl fmt::Display for Over {
@@ -198,9 +254,11 @@ impl fmt::Display for Over {
         match self {
             Over::Refused(words) => write!(f, "the peer refuses: {words}"),
             Over::NoRdma => f.write_str("the peer answers, but has no RDMA"),
-            Over::Reply(refusal) => write!(f, "the peer's reply cannot be used: {refusal}"),
+            Over::Reply(refusal) => write!(f, "the peer's reply cannot be used: {}", InReply(refusal)),
+            Over::Unreadable(words) => write!(f, "the peer's reply cannot be read: {words}"),
             Over::Crossed => f.write_str("the peer's request and its reply tell of different queue pairs"),
-            Over::Unreachable(words) | Over::Verbs(words) | Over::Retired(words) => f.write_str(words),
+            Over::Unreachable(words) | Over::Retired(words) => f.write_str(words),
+            Over::Verbs(why) => f.write_str(&why.words),
             Over::NotReady => write!(f, "the peer connected and did not say within {READY_LIMIT:?} that it is ready"),
             Over::Replaced => f.write_str("the peer connects anew"),
         }
@@ -353,7 +411,7 @@ impl Link {
         reply: &Connection,
         far: Result<Far, Refusal>,
         now: Mono,
-        connect: impl FnOnce(&Far) -> Result<(), String>,
+        connect: impl FnOnce(&Far) -> Result<(), Unconnected>,
     ) -> Next {
         if !self.is_dialling() {
             return Next::Ask;
@@ -369,8 +427,8 @@ impl Link {
             }
             State::Connected(_) => {}
             _ => {
-                if let Err(words) = connect(&far) {
-                    self.end(Over::Verbs(words));
+                if let Err(why) = connect(&far) {
+                    self.end(Over::Verbs(why));
                     return Next::Ask;
                 }
                 self.state = State::Connected(Connected { far, since: now, dial: Dial::No, told: false });
@@ -386,9 +444,9 @@ impl Link {
         Next::Ack(ack)
     }
 
-    /// Our request got no reply, in these words.
-    pub fn unanswered(&mut self, words: &str) -> Next {
-        if self.is_dialling() { self.not_dialled(Over::Unreachable(words.to_owned())) } else { Next::Ask }
+    /// Our request got no reply, or none that can be read.
+    pub fn unanswered(&mut self, why: Over) -> Next {
+        if self.is_dialling() { self.not_dialled(why) } else { Next::Ask }
     }
 
     /// The answer to our ready ACK.
@@ -403,14 +461,14 @@ impl Link {
         }
     }
 
-    /// Our ready ACK got no answer, in these words. If the peer has told that it is ready itself, it does not matter.
-    pub fn ack_unanswered(&mut self, words: &str) {
+    /// Our ready ACK got no answer, or none that can be read. If the peer has told that it is ready itself, it does not matter.
+    pub fn ack_unanswered(&mut self, why: Over) {
         if let State::Connected(connected) = &mut self.state
             && matches!(connected.dial, Dial::Acking(_))
         {
             connected.dial = Dial::No;
             if !connected.told {
-                self.end(Over::Unreachable(words.to_owned()));
+                self.end(why);
             }
         }
     }
@@ -422,7 +480,7 @@ impl Link {
         request: &Connection,
         far: Result<Far, Refusal>,
         now: Mono,
-        connect: impl FnOnce(&Far) -> Result<(), String>,
+        connect: impl FnOnce(&Far) -> Result<(), Unconnected>,
     ) -> Accepted {
         if let Err(refusal) = self.is_for_us(request) {
             return Accepted::Reply(refusal.reply());
@@ -430,7 +488,7 @@ impl Link {
         let far = match far {
             Ok(far) => far,
             // These two come with our own numbers, as upstream's do.
-            Err(refusal @ (Refusal::Count | Refusal::Gid(_))) => {
+            Err(refusal @ (Refusal::Count { .. } | Refusal::Gid(_))) => {
                 return Accepted::Reply(Connection { reply_msg: refusal.to_string(), ..self.near.message(false) });
             }
             Err(refusal) => return Accepted::Reply(refusal.reply()),
@@ -443,9 +501,9 @@ impl Link {
             State::Idle => Dial::No,
             State::Dialling(since) => Dial::Asked(*since),
         };
-        if let Err(words) = connect(&far) {
-            let refusal = Refusal::Verbs(words.clone());
-            self.end(Over::Verbs(words));
+        if let Err(why) = connect(&far) {
+            let refusal = Refusal::Verbs(why.words.clone());
+            self.end(Over::Verbs(why));
             return Accepted::Reply(Connection { reply_msg: refusal.to_string(), ..self.near.message(false) });
         }
         // A peer that knows no ACK will tell us nothing more.

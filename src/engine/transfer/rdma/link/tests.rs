@@ -33,6 +33,14 @@ fn answered(link: &mut Link, reply: &Connection) -> Next {
     link.answered(reply, far(reply, None, 2), at(0), |_| Ok(()))
 }
 
+fn unreachable(words: &str) -> Over {
+    Over::Unreachable(words.into())
+}
+
+fn refused(words: &str) -> Unconnected {
+    Unconnected { step: RdmaStep::Rtr, words: words.into(), remedy: Some("another GID") }
+}
+
 fn reply_of(accepted: Accepted) -> Connection {
     match accepted {
         Accepted::Reply(reply) => reply,
@@ -109,7 +117,7 @@ fn requests_are_refused_in_upstreams_words() {
     let expected =
         "Invalid argument: peer nic path inconsistency, expect a:1@m0 + b:2@m1, while got 1.2.3.4:1@m0 + b:2@m1";
     assert_eq!(reply_of(accept(&mut ours(), &elsewhere)), Connection::refusal(expected));
-    let failed = ours().accept(&ask(), far(&ask(), None, 2), at(0), |_| Err("Invalid argument".into()));
+    let failed = ours().accept(&ask(), far(&ask(), None, 2), at(0), |_| Err(refused("Invalid argument")));
     let words = "Failed to modify QP to RTR, check mtu, gid, peer lid, peer qp num: Invalid argument";
     assert_eq!(reply_of(failed).reply_msg, words);
 }
@@ -166,31 +174,51 @@ fn one_dials_and_others_wait_for_it() {
     let mut link = ours();
     assert!(matches!(link.want(at(5)), Want::Dial(_)));
     assert_eq!(link.want(at(6)), Want::Wait(at(10_005)));
-    assert_eq!(link.unanswered("connection refused"), Next::Ask);
-    assert_eq!(link.want(at(7)), Want::Over(Over::Unreachable("connection refused".into())));
+    assert_eq!(link.unanswered(unreachable("connection refused")), Next::Ask);
+    assert_eq!(link.want(at(7)), Want::Over(unreachable("connection refused")));
 }
 
 #[test]
-fn replies_that_cannot_be_used_end_the_link_with_the_reason() {
+fn replies_that_cannot_be_used_end_the_link_with_the_reason_and_what_to_do() {
     let end = |reply: Connection| {
         let mut link = ours();
         link.want(at(0));
         assert_eq!(answered(&mut link, &reply), Next::Ask);
-        link.over().unwrap().to_string()
+        let over = link.over().unwrap();
+        (over.to_string(), over.remedy().unwrap())
     };
-    assert_eq!(end(Connection::refusal("no such nic")), "the peer refuses: no such nic");
-    assert_eq!(end(Connection::default()), "the peer answers, but has no RDMA");
-    let mirrored = Connection { peer_nic_path: "a:1@m9".into(), ..theirs(20).message(false) };
-    assert!(
-        end(mirrored).starts_with("the peer's reply cannot be used: Invalid argument: peer nic path inconsistency")
-    );
-    let one = Connection { qp_num: vec![1], ..theirs(20).message(false) };
-    assert!(end(one).ends_with("QP count mismatch in peer and local endpoints, check MC_MAX_EP_PER_CTX"));
+    let good = || theirs(20).message(false);
+    let (words, remedy) = end(Connection::refusal("no such nic"));
+    assert_eq!((words.as_str(), remedy), ("the peer refuses: no such nic", "see the peer's log for why it refuses"));
+    let (words, remedy) = end(Connection::default());
+    assert_eq!((words.as_str(), remedy), ("the peer answers, but has no RDMA", "start the peer with --protocol rdma"));
+    let (words, remedy) = end(Connection { qp_num: vec![1], ..good() });
+    assert_eq!(words, "the peer's reply cannot be used: it tells of 1 queue pairs, and 2 were wanted");
+    assert_eq!(remedy, "give both ends the same MC_NUM_QP_PER_EP");
+    let (words, remedy) = end(Connection { local_gid: "zz:zz".into(), ..good() });
+    assert_eq!(words, "the peer's reply cannot be used: the GID that it tells, 'zz:zz', is none");
+    assert!(remedy.contains("mcctl devices"), "{remedy}");
+    let (words, remedy) = end(Connection { peer_nic_path: "a:1@m9".into(), ..good() });
+    let text =
+        "the peer's reply cannot be used: it is for the connection a:1@m9 + b:2@m1, and a:1@m0 + b:2@m1 was asked for";
+    assert_eq!(words, text);
+    assert!(remedy.contains("handshake port"), "{remedy}");
+}
+
+#[test]
+fn an_answer_that_cannot_be_read_and_verbs_that_refuse_are_told_in_their_words() {
+    let mut link = ours();
+    link.want(at(0));
+    link.unanswered(Over::Unreadable("b sent a document that cannot be used".into()));
+    let over = link.over().unwrap();
+    assert_eq!(over.to_string(), "the peer's reply cannot be read: b sent a document that cannot be used");
+    assert!(over.remedy().is_some() && unreachable("refused").remedy().is_none());
     let mut link = ours();
     link.want(at(0));
     let reply = theirs(20).message(false);
-    link.answered(&reply, far(&reply, None, 2), at(0), |_| Err("ibv_modify_qp: Invalid argument".into()));
-    assert_eq!(link.over().unwrap().to_string(), "ibv_modify_qp: Invalid argument");
+    link.answered(&reply, far(&reply, None, 2), at(0), |_| Err(refused("ibv_modify_qp: Invalid argument")));
+    let over = link.over().unwrap();
+    assert_eq!((over.to_string().as_str(), over.remedy()), ("ibv_modify_qp: Invalid argument", Some("another GID")));
 }
 
 #[test]
@@ -201,7 +229,7 @@ fn both_sides_may_dial_at_once() {
     let to_a = reply_of(accept(&mut b, &from_a));
     assert!(matches!(a.want(at(1)), Want::Wait(_)));
     // The reply to its own request tells the numbers that it is connected with already.
-    let never = |_: &Far| -> Result<(), String> { panic!("it is connected") };
+    let never = |_: &Far| -> Result<(), Unconnected> { panic!("it is connected") };
     let Next::Ack(ack_a) = a.answered(&to_a, far(&to_a, None, 2), at(0), never) else { panic!("an ACK is due") };
     let Next::Ack(ack_b) = b.answered(&to_b, far(&to_b, None, 2), at(0), never) else { panic!("an ACK is due") };
     let empty = b.acknowledged(&ack_a);
@@ -221,7 +249,7 @@ fn what_the_peers_own_request_connected_survives_that_ours_came_to_nothing() {
         accept(&mut link, &theirs(20).message(false));
         match &reply {
             Some(reply) => answered(&mut link, reply),
-            None => link.unanswered("timed out"),
+            None => link.unanswered(unreachable("timed out")),
         };
         assert!(matches!(link.want(at(1)), Want::Wait(_)));
         link.acknowledged(&theirs(20).message(true));
@@ -241,7 +269,7 @@ fn a_late_reply_or_answer_to_an_ack_changes_nothing() {
     link.end(Over::Replaced);
     assert_eq!(answered(&mut link, &theirs(20).message(false)), Next::Ask);
     link.ack_answered(&Connection::default());
-    link.ack_unanswered("late");
+    link.ack_unanswered(unreachable("late"));
     link.end(Over::NoRdma);
     assert_eq!(link.over(), Some(&Over::Replaced));
     let mut link = ours();
@@ -259,11 +287,11 @@ fn an_ack_that_got_no_answer_matters_only_to_who_was_not_told() {
         link
     };
     let mut link = dialled();
-    link.ack_unanswered("timed out");
-    assert_eq!(link.over(), Some(&Over::Unreachable("timed out".into())));
+    link.ack_unanswered(unreachable("timed out"));
+    assert_eq!(link.over(), Some(&unreachable("timed out")));
     let mut link = dialled();
     link.acknowledged(&theirs(20).message(true));
-    link.ack_unanswered("timed out");
+    link.ack_unanswered(unreachable("timed out"));
     assert!(link.is_ready());
     let mut link = dialled();
     link.ack_answered(&Connection::refusal("stale"));
@@ -334,7 +362,7 @@ impl Host {
     }
 }
 
-fn wire(wired: &mut BTreeMap<u32, u32>, own: u32, far: &Far) -> Result<(), String> {
+fn wire(wired: &mut BTreeMap<u32, u32>, own: u32, far: &Far) -> Result<(), Unconnected> {
     let before = wired.insert(own, far.numbers[0]);
     assert_eq!(before, None, "queue pairs are connected once");
     Ok(())
@@ -420,8 +448,8 @@ impl Network {
         };
         let Some(link) = self.hosts[who].link.as_mut().filter(|link| link.near().numbers[0] == life) else { return };
         match ack {
-            true => link.ack_unanswered("lost"),
-            false => drop(link.unanswered("lost")),
+            true => link.ack_unanswered(unreachable("lost")),
+            false => drop(link.unanswered(unreachable("lost"))),
         }
     }
 
