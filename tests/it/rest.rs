@@ -165,6 +165,12 @@ async fn health_and_metrics_tell_of_the_node() {
     put(&mut connection, "no master", "v").await;
     let sick = connection.ask("GET", "/health", b"").await;
     assert_eq!((sick.status, sick.text()), (503, "{\"status\": \"master_unreachable\", \"code\": 2}"));
+    let transport: serde_json::Value =
+        serde_json::from_str(connection.ask("GET", "/transport", b"").await.text()).unwrap();
+    assert_eq!(
+        (&transport["schema"], &transport["peers"][0]),
+        (&"mcctl.node.transport/1".into(), &serde_json::Value::Null)
+    );
     let metrics = connection.ask("GET", "/metrics", b"").await;
     for line in ["mcctl_node_served_read_bytes_total 7", "mcctl_node_segment_bytes 1073741824"] {
         assert!(metrics.text().lines().any(|l| l == line), "{line}");

@@ -15,6 +15,7 @@ mod payload;
 mod put;
 pub mod replica;
 pub mod rest;
+pub mod ways;
 
 pub use crate::engine::wire::types::ReplicateConfig;
 pub use client::{ClientConfig, ObjectStat, StoreClient};

@@ -8,6 +8,7 @@ use crate::engine::base::ObjectKey;
 use crate::engine::env::Env;
 use crate::engine::store::heartbeat::Pulse;
 use crate::engine::store::rest::{NodeFigures, NodeHealth, ObjectStore, Refusal};
+use crate::engine::store::ways::Ways;
 use crate::engine::store::{StoreClient, StoreError};
 use crate::engine::sys::memory::Memory;
 use crate::engine::wire::types::ReplicateConfig;
@@ -51,8 +52,7 @@ impl<E: Env> ObjectStore for NodeStore<E> {
 
     fn figures(&self) -> NodeFigures {
         let engine = self.client.engine();
-        let (moved, mut peers) = (engine.counters(), engine.peers());
-        peers.retain(|peer| peer.over != "memory");
+        let moved = engine.counters();
         NodeFigures {
             served_read_bytes: moved.served.read_bytes,
             served_reads: moved.served.reads,
@@ -63,9 +63,7 @@ impl<E: Env> ObjectStore for NodeStore<E> {
             client_write_bytes: moved.issued.written_bytes + moved.local.written_bytes,
             segment_bytes: self.segment_bytes,
             connections: moved.connections_open,
-            transport: engine.protocol(),
-            peers: peers.len() as u64,
-            peers_down: peers.iter().filter(|peer| peer.down).count() as u64,
+            ways: Ways::new(engine.protocol(), engine.peers(), engine.rails()),
         }
     }
 }

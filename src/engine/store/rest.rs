@@ -2,8 +2,8 @@
 //!
 //! Routes, texts and status codes are those of the `mooncake_store_service` of 0.3.13 for put, get, exist and remove (captured;
 //! `fixtures/http/rest.txt`). Beyond it: keys may contain `/`, percent-encoded or plain; a call that waits for the master holds no
-//! other call up and has a deadline; refusals carry a `reason`; `/health` (as upstream's client HTTP server answers it) and
-//! `/metrics`. Its routes that mount and unmount memory are not here yet.
+//! other call up and has a deadline; refusals carry a `reason`; `/health` (as upstream's client HTTP server answers it), `/metrics`
+//! and `/transport`. Its routes that mount and unmount memory are not here yet.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use crate::engine::env::{Env, deadline};
 use crate::engine::http::{
     self, BindError, Handler, Limits, Method, Request, Response, Running, StatusCode, answer, decode,
 };
+use crate::engine::store::ways::Ways;
 
 /// Where the objects are. The store client is one; tests have another.
 pub trait ObjectStore: Send + Sync + 'static {
@@ -64,7 +65,7 @@ pub enum NodeHealth {
 }
 
 /// What has gone through a node, and what it lends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeFigures {
     /// Bytes that peers read from this node's memory.
     pub served_read_bytes: u64,
@@ -84,12 +85,8 @@ pub struct NodeFigures {
     pub segment_bytes: u64,
     /// Connections of peers that are open.
     pub connections: u64,
-    /// What bytes are moved over: `tcp` or `rdma`; empty before the start.
-    pub transport: &'static str,
-    /// Segments of others that this node's own client is in touch with.
-    pub peers: u64,
-    /// Those of them that are taken for dead.
-    pub peers_down: u64,
+    /// What bytes are moved over, by peer and device.
+    pub ways: Ways,
 }
 
 /// Serve `store` at `at` (port 0 takes a free one).
@@ -128,6 +125,7 @@ impl<E: Env, S: ObjectStore> Rest<E, S> {
             "/api/remove_all" => other_method("DELETE"),
             "/health" if reading => self.health(),
             "/metrics" if reading => answer(StatusCode::OK, METRICS_TEXT, metrics(&self.store.figures())),
+            "/transport" if reading => json(StatusCode::OK, &self.store.figures().ways),
             path => match VERBS.iter().find_map(|(prefix, verb)| Some((*verb, key_after(path, prefix)?))) {
                 Some((Verb::Get, key)) if reading => self.get(key).await,
                 Some((Verb::Exist, key)) if reading => self.exists(key).await,
@@ -274,17 +272,7 @@ fn metrics(f: &NodeFigures) -> String {
     for (name, kind, help, value) in families {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
     }
-    if !f.transport.is_empty() {
-        let (name, over) = ("mcctl_node_peers", f.transport);
-        let _ = writeln!(
-            text,
-            "# HELP {name} Segments of others that this node's own client is in touch with, by transport\n# TYPE {name} gauge\n\
-             {name}{{transport=\"{over}\",state=\"up\"}} {}\n{name}{{transport=\"{over}\",state=\"down\"}} {}",
-            f.peers - f.peers_down,
-            f.peers_down
-        );
-    }
-    text
+    text + &f.ways.metrics()
 }
 
 fn failure(status: StatusCode, error: &str, reason: Option<&str>) -> Response {

@@ -85,12 +85,25 @@ pub struct RailFigures {
     pub retired: u64,
     /// Work requests posted.
     pub requests: u64,
-    /// Those that failed by themselves.
-    pub failures: u64,
+    /// What failed.
+    pub failures: RailFailures,
     /// Bytes that we read by it.
     pub read_bytes: u64,
     /// Bytes that we wrote by it.
     pub written_bytes: u64,
+}
+
+/// What failed on a device, by whose it was. What failed only because something else on its connection did is not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RailFailures {
+    /// Connections that could not be made.
+    pub connection: u64,
+    /// Requests that the device did not take or could not carry out.
+    pub device: u64,
+    /// Requests that the peer refused: not in memory that it has registered.
+    pub refused: u64,
+    /// Requests that the peer's device did not answer, or not as it should, and connections on which nothing moved.
+    pub peer: u64,
 }
 
 /// [`Flow`] that many threads count into.

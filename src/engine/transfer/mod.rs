@@ -30,7 +30,7 @@ use std::sync::Arc;
 use crate::engine::base::Mono;
 
 pub use config::{Protocol, TransferConfig, TransferSettings};
-pub use counters::{EngineCounters, PeerCounters, RailFigures, TargetFigures};
+pub use counters::{EngineCounters, PeerCounters, RailFailures, RailFigures, TargetFigures};
 pub use engine::{Registration, TransferEngine};
 pub use error::{Step, TransferError};
 pub use rdma::{Blame, RdmaFault, RdmaSettings, RdmaStep, RdmaWish};

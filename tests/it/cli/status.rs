@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::serve::master;
-use super::service::Service;
+use super::service::{Service, put};
 use super::{command, mcctl};
 
 #[test]
@@ -22,6 +22,43 @@ fn status_is_one_versioned_document_for_scripts() {
     );
     assert_eq!((&document["keys"], &document["capacity_bytes"]), (&0.into(), &0.into()));
     assert!(document["rates"]["puts"].is_number() && document["interval_ms"].as_u64() >= Some(10));
+}
+
+#[test]
+fn nodes_that_are_asked_tell_what_they_move_bytes_over() {
+    let (_master, rpc, admin) = master(&[]);
+    let node = |segment: &str, buffer: &str| {
+        let place = [
+            format!("--master=127.0.0.1:{rpc}"),
+            format!("--segment-size={segment}"),
+            format!("--local-buffer-size={buffer}"),
+        ];
+        let mut words = vec!["serve", "store", "--host=127.0.0.1", "--port=0"];
+        words.extend(place.iter().map(String::as_str));
+        let mut node = Service::start(command(&words));
+        let port = node.port_after("REST API started on port ");
+        (node, port)
+    };
+    let (_lends, there) = node("64mb", "0");
+    let (_writes, here) = node("0", "16mb");
+    assert_eq!(put(here, "/api/put", r#"{"key":"k","value":"12345678"}"#), 200);
+    let admin = format!("--admin=127.0.0.1:{admin}");
+    let nodes = [format!("--node=127.0.0.1:{here}"), format!("--node=127.0.0.1:{there}")];
+    let words = ["status", "--json", "--interval=0", &admin, &nodes[0], &nodes[1]];
+    let document: Value = serde_json::from_str(mcctl(&words).succeeds()).expect("JSON");
+    let first = &document["nodes"][0];
+    assert_eq!(
+        (&first["transport"], &first["devices"], &first["error"]),
+        (&"tcp".into(), &Value::Array(vec![]), &Value::Null)
+    );
+    let peer = &first["peers"][0];
+    assert_eq!((&peer["transport"], &peer["state"], &peer["written_bytes"]), (&"tcp".into(), &"up".into(), &8.into()));
+    assert_eq!(document["nodes"][1]["peers"], Value::Array(vec![]));
+    // The master's own port is no node's; what does answer is shown all the same.
+    let odd = admin.replace("--admin", "--node");
+    let run = mcctl(&["status", "--interval=0", &admin, &odd, &nodes[0]]);
+    assert_eq!(run.code, 3, "{run:?}");
+    assert!(run.stdout.contains("no node of mcctl's answers there") && run.stdout.contains("tcp, 1 peer\n"), "{run:?}");
 }
 
 #[test]

@@ -201,7 +201,7 @@ impl Endpoint {
                 if flushed {
                     over.bad(work.batch, work.part, gone.clone().unwrap_or(Trouble::Dropped));
                 } else if !ok && at + 1 == count {
-                    nic.figures.failures.fetch_add(1, Ordering::Relaxed);
+                    nic.figures.failures.of(Blame::of(completion.status)).fetch_add(1, Ordering::Relaxed);
                     over.bad(work.batch, work.part, Trouble::Status(completion.status, completion.vendor_error));
                 } else {
                     nic.moved(&work);
@@ -240,6 +240,11 @@ impl Endpoint {
         state.link.end(link::Over::Retired("it is retired".to_owned()));
         nic.drop_endpoint(self);
         nic.figures.retired.fetch_add(1, Ordering::Relaxed);
+        match why {
+            Trouble::Link(_) => nic.figures.failures.connection.fetch_add(1, Ordering::Relaxed),
+            Trouble::Silent(_) => nic.figures.failures.of(Blame::Peer).fetch_add(1, Ordering::Relaxed),
+            _ => 0,
+        };
         for line in &state.lines {
             if !line.posted.is_empty()
                 && let Err(error) = line.pair.fail()
@@ -369,6 +374,7 @@ impl Endpoint {
         line.posted.extend(pending.drain(..taken));
         let Err(refused) = posted else { return true };
         nic.give_room(count - taken);
+        nic.figures.failures.of(Blame::Device).fetch_add(1, Ordering::Relaxed);
         let error = nic.fault(&self.path, RdmaStep::Post, refused.to_string(), Blame::Device);
         tracing::warn!(%error, "requests were not taken; endpoint is retired");
         for (at, work) in pending.drain(..count - taken).enumerate() {

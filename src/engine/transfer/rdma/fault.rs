@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::engine::sys::verbs::Status;
+
 /// What was being done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RdmaStep {
@@ -55,6 +57,18 @@ pub enum Blame {
     Refusal,
 }
 
+impl Blame {
+    /// Whose a work completion is that did not end well.
+    pub fn of(status: Status) -> Blame {
+        match status {
+            status if status.is_local() => Blame::Device,
+            status if status.is_remote_access() => Blame::Refusal,
+            // Also what only says that this connection is of no more use, or nothing that is known here: another one may be.
+            _ => Blame::Peer,
+        }
+    }
+}
+
 /// What failed, where, towards whom, at which step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RdmaFault {
@@ -98,6 +112,12 @@ impl fmt::Display for RdmaFault {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_status_tells_whose_it_is() {
+        let of = |status| Blame::of(Status(status));
+        assert_eq!((of(4), of(10), of(12), of(9)), (Blame::Device, Blame::Refusal, Blame::Peer, Blame::Peer));
+    }
 
     #[test]
     fn a_fault_names_device_port_address_peer_and_step() {

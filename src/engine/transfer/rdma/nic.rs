@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::engine::base::Mono;
 use crate::engine::sys::verbs::{Completion, Device, Domain, Queue, VerbsError};
 use crate::engine::transfer::TransferError;
-use crate::engine::transfer::counters::RailFigures;
+use crate::engine::transfer::counters::{RailFailures, RailFigures};
 use crate::engine::transfer::rdma::batch::{Batch, Trouble};
 use crate::engine::transfer::rdma::endpoint::Endpoint;
 use crate::engine::transfer::rdma::fault::{Blame, RdmaFault, RdmaStep};
@@ -85,9 +85,29 @@ pub(super) struct Figures {
     pub(super) read_bytes: AtomicU64,
     pub(super) written_bytes: AtomicU64,
     pub(super) requests: AtomicU64,
-    pub(super) failures: AtomicU64,
+    pub(super) failures: Failures,
     pub(super) connected: AtomicU64,
     pub(super) retired: AtomicU64,
+}
+
+/// See [`RailFailures`].
+#[derive(Debug, Default)]
+pub(super) struct Failures {
+    pub(super) connection: AtomicU64,
+    device: AtomicU64,
+    refused: AtomicU64,
+    peer: AtomicU64,
+}
+
+impl Failures {
+    /// Of a request.
+    pub(super) fn of(&self, blame: Blame) -> &AtomicU64 {
+        match blame {
+            Blame::Device => &self.device,
+            Blame::Peer => &self.peer,
+            Blame::Refusal => &self.refused,
+        }
+    }
 }
 
 impl Nic {
@@ -216,7 +236,12 @@ impl Nic {
             connected: of(&figures.connected),
             retired: of(&figures.retired),
             requests: of(&figures.requests),
-            failures: of(&figures.failures),
+            failures: RailFailures {
+                connection: of(&figures.failures.connection),
+                device: of(&figures.failures.device),
+                refused: of(&figures.failures.refused),
+                peer: of(&figures.failures.peer),
+            },
             read_bytes: of(&figures.read_bytes),
             written_bytes: of(&figures.written_bytes),
         }

@@ -407,11 +407,8 @@ impl Under {
             }
             Trouble::Status(status, vendor) => {
                 let problem = format!("work completion {status}, vendor error {vendor:#x}");
-                let (blame, meaning) = match status {
-                    status if status.is_local() => (Blame::Device, Meaning::Refused),
-                    status if status.is_remote_access() => (Blame::Refusal, Meaning::Refused),
-                    _ => (Blame::Peer, Meaning::Gone),
-                };
+                let blame = Blame::of(status);
+                let meaning = if blame == Blame::Peer { Meaning::Gone } else { Meaning::Refused };
                 match blame {
                     Blame::Device => shared.device_failed(nic.index, &problem, now),
                     Blame::Peer => shared.way_failed(nic.index, path, another, now),

@@ -1,4 +1,6 @@
-//! `mcctl status`: what a master holds and does. Reads its admin HTTP only, so it changes nothing.
+//! `mcctl status`: what a master holds and does, and what nodes move bytes over. Reads their HTTP only, so it changes nothing.
+
+mod nodes;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,9 +13,10 @@ use crate::commands::args as parsers;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
+use crate::commands::status::nodes::{Answer, Node};
 use crate::commands::target::MasterArgs;
 use crate::engine::base::text::escaped;
-use crate::engine::base::{ByteSize, Mono};
+use crate::engine::base::{ByteSize, HostPort, Mono};
 use crate::engine::env::{Env, RealEnv};
 
 /// What to show, how often.
@@ -25,11 +28,19 @@ pub struct Args {
     /// Time over which rates are measured, and between two pictures of --watch; 0 shows no rates
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parsers::duration)]
     interval: Duration,
+    /// Ask this node too (its HTTP port; 8080 where none is written) what it moves bytes over, by peer and RDMA device; may be given
+    /// several times
+    #[arg(long = "node", value_name = "HOST[:PORT]", value_parser = node)]
+    nodes: Vec<HostPort>,
     /// One JSON document on stdout; with --watch one a line
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     master: MasterArgs,
+}
+
+fn node(text: &str) -> Result<HostPort, String> {
+    parsers::endpoint(text, nodes::PORT)
 }
 
 /// What is asked for once.
@@ -38,6 +49,7 @@ struct Sample {
     health: Health,
     segments: Vec<Segment>,
     metrics: BTreeMap<String, f64>,
+    nodes: Vec<Answer>,
 }
 
 #[derive(Debug, Serialize)]
@@ -59,6 +71,8 @@ struct Document<'a> {
     rates: Option<Rates>,
     interval_ms: Option<u64>,
     segments: &'a [Segment],
+    /// Those that were asked.
+    nodes: Vec<Node<'a>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -95,20 +109,28 @@ impl Args {
     async fn show(&self, admin: &Admin) -> Outcome {
         let env = RealEnv::new();
         let pause = if self.watch { self.interval.max(WATCH_MIN) } else { self.interval };
-        let mut last = sample(&env, admin).await?;
+        let mut last = self.sample(&env, admin).await?;
         if pause.is_zero() {
             self.picture(admin, &last, None)?;
             return Ok(ready(&last));
         }
         loop {
             env.sleep(pause).await;
-            let now = sample(&env, admin).await?;
+            let now = self.sample(&env, admin).await?;
             self.picture(admin, &now, Some(&last))?;
             if !self.watch {
                 return Ok(ready(&now));
             }
             last = now;
         }
+    }
+
+    async fn sample(&self, env: &RealEnv, admin: &Admin) -> Result<Sample, Failure> {
+        let health = admin.health().await?;
+        // A standby answers neither.
+        let segments = if health.service_ready { admin.segments().await? } else { Vec::new() };
+        let (at, metrics) = (env.now(), admin.metrics().await?);
+        Ok(Sample { at, health, segments, metrics, nodes: nodes::ask(&self.nodes, self.master.timeout).await? })
     }
 
     fn picture(&self, admin: &Admin, now: &Sample, before: Option<&Sample>) -> Result<(), Failure> {
@@ -124,16 +146,13 @@ impl Args {
 /// The shortest time between two pictures.
 const WATCH_MIN: Duration = Duration::from_millis(100);
 
-/// A master that does not serve is a no.
+/// A master that does not serve is a no; a node that does not answer is unreachable.
 fn ready(sample: &Sample) -> Exit {
-    if sample.health.service_ready { Exit::Done } else { Exit::No }
-}
-
-async fn sample(env: &RealEnv, admin: &Admin) -> Result<Sample, Failure> {
-    let health = admin.health().await?;
-    // A standby answers neither.
-    let segments = if health.service_ready { admin.segments().await? } else { Vec::new() };
-    Ok(Sample { at: env.now(), health, segments, metrics: admin.metrics().await? })
+    match sample.nodes.iter().all(|(_, answer)| answer.is_ok()) {
+        _ if !sample.health.service_ready => Exit::No,
+        true => Exit::Done,
+        false => Exit::Unreachable,
+    }
 }
 
 fn document<'a>(admin: &Admin, now: &'a Sample, before: Option<&Sample>) -> Document<'a> {
@@ -157,6 +176,7 @@ fn document<'a>(admin: &Admin, now: &'a Sample, before: Option<&Sample>) -> Docu
         rates: before.zip(span).map(|(before, span)| rates(&before.metrics, &now.metrics, span)),
         interval_ms: span.map(|span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX)),
         segments: &now.segments,
+        nodes: now.nodes.iter().map(Node::new).collect(),
     }
 }
 
@@ -214,7 +234,7 @@ fn render(status: &Document<'_>) -> String {
     } else {
         text.push_str(&format!("segments  {}\n{}\n", status.segments.len(), segment_table(status.segments).trim_fmt()));
     }
-    text
+    text + &nodes::render(&status.nodes)
 }
 
 fn percent(part: u64, whole: u64) -> Option<String> {
@@ -294,6 +314,7 @@ mod tests {
             rates: Some(Rates { puts: 12.34, ..Rates::default() }),
             interval_ms: Some(1000),
             segments: &[segment],
+            nodes: Vec::new(),
         };
         insta::assert_snapshot!(render(&status), @r"
         master    127.0.0.1:9003 leader serving
