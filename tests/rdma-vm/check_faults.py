@@ -237,6 +237,16 @@ def unequal_gid():
     return "works" if code == 0 else fails(p, 1, ["rxe1", "gid"])
 
 
+def other_row():
+    """The peer's address is link-local: the first row of ours, which is IPv4, does not lead there; another one does."""
+    target = Target(OURS, P2P, "rxe0", env={"MC_GID_INDEX": "0"})
+    alone = initiator(target.segment, env={"MC_GID_INDEX": "1"}, seconds=1)
+    first = f"with row 1 alone exit {alone.wait(90)}: {said(alone)[:200]}"
+    p = initiator(target.segment, seconds=1, more=["--verify"])
+    need(p.wait(90) == 0, f"{said(p)}; {first}")
+    return first
+
+
 def no_such_device():
     p, _ = bench(OURS, "target", P2P, "rxe7")
     return fails(p, 30, ["rxe7", "rxe0"], codes=(2, 4))
@@ -525,6 +535,7 @@ def main():
     cases.run("gid/row-without-gid", wrong_gid, 7)
     cases.run("gid/no-such-row", wrong_gid, 5000)
     cases.run("gid/link-local", unequal_gid)
+    cases.run("gid/other-row", other_row)
     cases.run("device/unknown", no_such_device)
     cases.run("memlock/target", memlock)
     cases.run("memlock/node", memlock_node)

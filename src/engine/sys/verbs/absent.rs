@@ -105,6 +105,11 @@ impl VerbsError {
         self.source.kind() == io::ErrorKind::OutOfMemory
     }
 
+    /// Was it something that it was given?
+    pub fn is_invalid(&self) -> bool {
+        self.source.kind() == io::ErrorKind::InvalidInput
+    }
+
     /// What to do about it, where the number alone would mislead.
     pub fn remedy(&self) -> Option<&'static str> {
         match (self.what, self.errno()) {

@@ -86,10 +86,11 @@ impl Shared {
                     state = endpoint.await_change(state, limit);
                 }
                 Want::Over(why) => {
-                    let error = self.unconnected(nic, endpoint.path(), &why);
+                    let (error, gid) = (self.unconnected(nic, endpoint.path(), &why), state.link.near().gid);
                     drop(state);
                     // A life that ended because another began says nothing against the peer.
-                    let trouble = if why.is_passing() { Trouble::Dropped } else { Trouble::Link(error) };
+                    let again = why.is_passing() || (why.is_address() && self.next_gid(nic, &gid));
+                    let trouble = if again { Trouble::Dropped } else { Trouble::Link(error) };
                     endpoint.retire(nic, &trouble);
                     return;
                 }
@@ -171,6 +172,7 @@ impl Shared {
             line.pair.connect(&way).map_err(|error| Unconnected {
                 step: if error.what.ends_with("RTS") { RdmaStep::Rts } else { RdmaStep::Rtr },
                 words: error.to_string(),
+                invalid: error.is_invalid(),
                 remedy: error.remedy(),
             })?;
         }
@@ -182,6 +184,7 @@ impl Shared {
         if state.gone.is_none() && !state.open && state.link.is_ready() {
             state.open = true;
             nic.figures.connected.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            nic.gids_tried.store(0, std::sync::atomic::Ordering::Relaxed);
             self.connected(nic.index, endpoint.path());
             endpoint.post(nic, state, over);
         }
@@ -258,9 +261,12 @@ impl Shared {
             let mut state = endpoint.state();
             let State { link, lines, .. } = &mut *state;
             let accepted = link.accept(request, Ok(far.clone()), now, |far| self.bring_up(nic, lines, far));
-            let anew = match &accepted {
-                Accepted::Anew => Some(Trouble::Dropped),
-                Accepted::Reply(_) => state.link.over().map(|why| Trouble::Link(self.unconnected(nic, path, why))),
+            let (accepted, anew) = match (accepted, state.link.over()) {
+                (Accepted::Anew, _) => (Accepted::Anew, Some(Trouble::Dropped)),
+                (_, Some(why)) if why.is_address() && self.next_gid(nic, &state.link.near().gid) => {
+                    (Accepted::Anew, Some(Trouble::Dropped))
+                }
+                (reply, over) => (reply, over.map(|why| Trouble::Link(self.unconnected(nic, path, why)))),
             };
             match anew {
                 Some(trouble) => endpoint.retire_with(nic, &mut state, &trouble, &mut over),

@@ -30,17 +30,18 @@ pub mod slices;
 mod view;
 mod watch;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::engine::sys::Memory;
 use crate::engine::sys::verbs::relaxed_ordering;
 use crate::engine::transfer::counters::{RailFigures, TargetFigures};
 use crate::engine::transfer::rdma::batch::Bell;
+use crate::engine::transfer::rdma::drive::Drive;
 use crate::engine::transfer::rdma::nic::Nic;
 use crate::engine::transfer::rdma::peer::RdmaPeer;
 use crate::engine::transfer::rdma::registry::Registry;
 use crate::engine::transfer::rdma::route::{Rails, Router};
-use crate::engine::transfer::rdma::shared::{Lots, Parts, Shared};
+use crate::engine::transfer::rdma::shared::{Lots, Shared, Standing};
 use crate::engine::transfer::rdma::slices::Rule;
 use crate::engine::transfer::rdma::view::View;
 use crate::engine::transfer::rdma::watch::Watch;
@@ -79,7 +80,7 @@ impl Rdma {
         let piece_max = nics.iter().map(|nic| nic.device.attributes().max_mr_size).min().unwrap_or(u64::MAX);
         let relaxed = settings.relaxed_ordering && relaxed_ordering();
         let piece_max = piece_max.min(settings.region_bytes_max);
-        let registry = Registry::new(nics.clone(), piece_max, relaxed, settings.register_in_parallel);
+        let registry = Registry::new(nics.clone(), piece_max, relaxed, settings);
         let no_thread = |error: std::io::Error| TransferError::NoRdma { why: error.to_string() };
         let memory = Arc::new(Memory::from_vec(vec![0; 64]));
         let registered = registry.register(&memory, false);
@@ -87,8 +88,12 @@ impl Rdma {
             let fault = nic.unregistered("", &error, locked(&memory, &nics));
             TransferError::NoRdma { why: fault.to_string() }
         })?;
-        let shared = Arc::new(Shared::new(Parts {
+        let bell = Arc::new(Bell::new().map_err(no_thread)?);
+        let shared = Arc::new(Shared {
             server,
+            drive: Drive::new(nics.clone(), Arc::clone(&bell), Arc::clone(&clock)),
+            standing: Standing::new(nics.len(), settings),
+            on_change: OnceLock::new(),
             clock,
             lots,
             router: Router::new(Rails::new(names, Some(&matrix.0)), settings),
@@ -97,9 +102,9 @@ impl Rdma {
             nics,
             matrix,
             registry,
-            bell: Arc::new(Bell::new().map_err(no_thread)?),
+            bell,
             scratch: memory.slice(0, 1).expect("it has a byte"),
-        }));
+        });
         let watch = Watch::start(&shared).map_err(no_thread)?;
         Ok(Rdma { shared, watch })
     }

@@ -61,6 +61,8 @@ pub(super) struct Nic {
     pub(super) domain: Arc<Domain>,
     pub(super) queue: Arc<Queue>,
     place: RwLock<Place>,
+    /// Rows of the GID table that were tried in place of the first, since a connection was made.
+    pub(super) gids_tried: AtomicU32,
     /// Requests that the completion queue still has room for.
     room: AtomicUsize,
     /// The device has failed, or its port is down: nothing new goes through it.
@@ -131,6 +133,7 @@ impl Nic {
             domain,
             queue,
             place: RwLock::new(place),
+            gids_tried: AtomicU32::new(0),
             room: AtomicUsize::new(entries as usize),
             out: AtomicBool::new(false),
             why_out: Mutex::default(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::engine::sys::Tree;
 use crate::engine::sys::verbs::{self, Absent, Device};
-use crate::engine::topology::{Choice, Host, Matrix};
+use crate::engine::topology::{Choice, Gid, Host, Matrix};
 use crate::engine::transfer::TransferError;
 use crate::engine::transfer::rdma::gid;
 use crate::engine::transfer::rdma::nic::{Limits, Nic, Place};
@@ -104,6 +104,15 @@ fn open(host: &Host, name: &str, index: usize, settings: &RdmaSettings) -> Resul
 /// # Errors
 /// It carries no data, or has no address that can be used.
 pub(super) fn place(host: &Host, device: &Device, port: u8, settings: &RdmaSettings) -> Result<Place, String> {
+    let places = places(host, device, port, settings)?;
+    places.into_iter().next().ok_or_else(|| format!("{}: port {port} has no GID", device.name()))
+}
+
+/// The same with those to try in turn where it does not lead to a peer.
+///
+/// # Errors
+/// As [`place`].
+pub(super) fn places(host: &Host, device: &Device, port: u8, settings: &RdmaSettings) -> Result<Vec<Place>, String> {
     let name = device.name();
     let attributes = device.port(port).map_err(|error| error.to_string())?;
     if !attributes.state.is_active() {
@@ -113,13 +122,13 @@ pub(super) fn place(host: &Host, device: &Device, port: u8, settings: &RdmaSetti
     let described = described.ok_or_else(|| format!("{name}: /sys does not show port {port}"))?;
     let rows = gid::rows(&described.gids, settings.choice.gid_index);
     let rows = rows.map_err(|none| format!("{name}: port {port}: {none}"))?;
-    let row = rows.first().ok_or_else(|| format!("{name}: port {port} has no GID"))?;
-    Ok(Place {
+    let place = |row: &&Gid| Place {
         gid_index: row.index,
         gid: row.gid.octets(),
         lid: attributes.lid,
         mtu: attributes.active_mtu.bytes().min(settings.mtu),
-    })
+    };
+    Ok(rows.iter().map(place).collect())
 }
 
 /// Which devices are near which memory: as the file of `MC_CUSTOM_TOPO_JSON` says, or the host.

@@ -8,6 +8,7 @@ use std::thread;
 use crate::engine::sys::verbs::{Region, Rights, VerbsError};
 use crate::engine::sys::{Memory, Slice};
 use crate::engine::transfer::rdma::nic::Nic;
+use crate::engine::transfer::rdma::settings::RdmaSettings;
 use crate::engine::transfer::rdma::slices::Spans;
 
 /// Pieces begin at multiples of this, so that no huge page is in two.
@@ -93,14 +94,17 @@ pub(super) struct Registry {
     relaxed: bool,
     /// With several devices at a time; `None`: where it pays.
     parallel: Option<bool>,
+    /// Most threads that register at a time; `None`: one a device.
+    threads: Option<usize>,
 }
 
 impl Registry {
     /// `piece_max` is the most that every device takes at once, bytes.
-    pub(super) fn new(nics: Vec<Arc<Nic>>, piece_max: u64, relaxed: bool, parallel: Option<bool>) -> Registry {
+    pub(super) fn new(nics: Vec<Arc<Nic>>, piece_max: u64, relaxed: bool, settings: &RdmaSettings) -> Registry {
         let piece_max = if piece_max >= PIECE_STEP { piece_max - piece_max % PIECE_STEP } else { piece_max.max(4096) };
         let (table, known) = (Mutex::default(), RwLock::default());
-        Registry { nics, table, known, piece_max, relaxed, parallel }
+        let (parallel, threads) = (settings.register_in_parallel, settings.registering_threads);
+        Registry { nics, table, known, piece_max, relaxed, parallel, threads }
     }
 
     /// Register `memory` on every device; its pieces, in order.
@@ -125,10 +129,13 @@ impl Registry {
             // The first device alone makes the pages; the others find them.
             Some((first, others)) if self.parallel.unwrap_or(pays) && !others.is_empty() => {
                 on(first)?;
-                thread::scope(|scope| {
-                    let on = &on;
-                    let threads: Vec<_> = others.iter().map(|nic| scope.spawn(move || on(nic))).collect();
-                    threads.into_iter().try_for_each(|thread| thread.join().expect("registering does not panic"))
+                let at_once = self.threads.unwrap_or(others.len()).max(1);
+                others.chunks(at_once).try_for_each(|some| {
+                    thread::scope(|scope| {
+                        let on = &on;
+                        let threads: Vec<_> = some.iter().map(|nic| scope.spawn(move || on(nic))).collect();
+                        threads.into_iter().try_for_each(|thread| thread.join().expect("registering does not panic"))
+                    })
                 })?;
             }
             _ => self.nics.iter().try_for_each(on)?,

@@ -49,27 +49,25 @@ pub(super) struct Shared {
     pub(super) bell: Arc<Bell>,
     /// A byte that is registered with every device, for trying ways out.
     pub(super) scratch: Slice,
-    health: Mutex<Health>,
-    /// There is something in `health`.
-    troubled: AtomicBool,
-    turns: AtomicU32,
+    pub(super) standing: Standing,
     /// Called when what we say about ourselves has changed.
     pub(super) on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
-/// The parts of [`Shared`] that come first.
-pub(super) struct Parts {
-    pub(super) server: String,
-    pub(super) settings: RdmaSettings,
-    pub(super) clock: Clock,
-    pub(super) lots: Lots,
-    pub(super) nics: Vec<Arc<Nic>>,
-    pub(super) matrix: Matrix,
-    pub(super) router: Router,
-    pub(super) rule: Rule,
-    pub(super) registry: Registry,
-    pub(super) bell: Arc<Bell>,
-    pub(super) scratch: Slice,
+/// What went wrong lately, and whose turn it is.
+pub(super) struct Standing {
+    health: Mutex<Health>,
+    /// There is something in `health`.
+    troubled: AtomicBool,
+    turns: AtomicU32,
+}
+
+impl Standing {
+    /// Nothing went wrong with any of `devices` devices.
+    pub(super) fn new(devices: usize, settings: &RdmaSettings) -> Standing {
+        let health = Health::new(devices, settings.rail_pause, settings.dial_pause);
+        Standing { health: Mutex::new(health), troubled: AtomicBool::new(false), turns: AtomicU32::new(0) }
+    }
 }
 
 /// Which of our devices and ways may be taken now.
@@ -94,30 +92,6 @@ impl Ways for Now<'_> {
 }
 
 impl Shared {
-    pub(super) fn new(parts: Parts) -> Shared {
-        let Parts { server, settings, clock, lots, nics, matrix, router, rule, registry, bell, scratch } = parts;
-        let drive = Drive::new(nics.clone(), Arc::clone(&bell), Arc::clone(&clock));
-        let health = Health::new(nics.len(), settings.rail_pause, settings.dial_pause);
-        Shared {
-            server,
-            settings,
-            clock,
-            lots,
-            nics,
-            matrix,
-            router,
-            rule,
-            registry,
-            drive,
-            bell,
-            scratch,
-            health: Mutex::new(health),
-            troubled: AtomicBool::new(false),
-            turns: AtomicU32::new(0),
-            on_change: OnceLock::new(),
-        }
-    }
-
     /// The way for a part of `view`'s buffer `buffer` that begins at `remote`, from memory at `here`: our device and the peer's.
     pub(super) fn route(
         &self,
@@ -127,7 +101,7 @@ impl Shared {
         attempt: u32,
         now: Mono,
     ) -> Option<(usize, usize)> {
-        let health = self.troubled.load(Ordering::Relaxed).then(|| self.health());
+        let health = self.standing.troubled.load(Ordering::Relaxed).then(|| self.health());
         let ways = Now { shared: self, view, health, now };
         let only = Route { local: 0, remote: 0 };
         if self.nics.len() == 1 && view.paths.len() == 1 {
@@ -136,7 +110,7 @@ impl Shared {
         let buffer = &view.descriptor.buffers[buffer];
         let there = location(&buffer.name, remote - buffer.address, buffer.length);
         let draws = if self.settings.round_robin {
-            let turn = self.turns.fetch_add(1, Ordering::Relaxed);
+            let turn = self.standing.turns.fetch_add(1, Ordering::Relaxed);
             (turn, turn)
         } else {
             let lot = (self.lots)();
@@ -196,19 +170,19 @@ impl Shared {
 
     /// May the peer be dialled?
     pub(super) fn may_dial(&self, nic: usize, path: &str, now: Mono) -> bool {
-        !self.troubled.load(Ordering::Relaxed) || self.health().may_dial(nic, path, now).is_ok()
+        !self.standing.troubled.load(Ordering::Relaxed) || self.health().may_dial(nic, path, now).is_ok()
     }
 
     /// The peer was connected.
     pub(super) fn connected(&self, nic: usize, path: &str) {
-        if self.troubled.load(Ordering::Relaxed) {
+        if self.standing.troubled.load(Ordering::Relaxed) {
             self.note(|health| health.connected(nic, path));
         }
     }
 
     /// Forget what is over, if there is anything.
     pub(super) fn sweep(&self, now: Mono) {
-        if self.troubled.load(Ordering::Relaxed) {
+        if self.standing.troubled.load(Ordering::Relaxed) {
             self.note(|health| health.sweep(now));
         }
     }
@@ -216,12 +190,12 @@ impl Shared {
     fn note<T>(&self, note: impl FnOnce(&mut Health) -> T) -> T {
         let mut health = self.health();
         let told = note(&mut health);
-        self.troubled.store(!health.is_untroubled(), Ordering::Relaxed);
+        self.standing.troubled.store(!health.is_untroubled(), Ordering::Relaxed);
         told
     }
 
     fn health(&self) -> MutexGuard<'_, Health> {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+        self.standing.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What we say about ourselves has changed.
@@ -235,6 +209,32 @@ impl Shared {
     pub(super) fn place(&self, nic: &Nic) -> Result<Place, String> {
         let host = open::host().map_err(|error| error.to_string())?;
         open::place(&host, &nic.device, nic.port, &self.settings)
+    }
+
+    /// Queue pairs with the address `gid` of `nic` could not be connected with a peer's: take the next row of the table, which may be of
+    /// the peer's kind and network. Is there another to try (`MC_AUTO_GID_MAX_RETRIES`)? Where the row was asked for there is none.
+    pub(super) fn next_gid(&self, nic: &Nic, gid: &[u8; 16]) -> bool {
+        let now = nic.place();
+        if now.gid != *gid {
+            // Somebody did it meanwhile.
+            return true;
+        }
+        let places = open::host().map_err(|error| error.to_string());
+        let places = places.and_then(|host| open::places(&host, &nic.device, nic.port, &self.settings));
+        let Ok(places) = places else { return false };
+        let tried = nic.gids_tried.fetch_add(1, Ordering::Relaxed);
+        let next = places.iter().skip_while(|place| place.gid_index != now.gid_index).nth(1);
+        let next = next.filter(|_| tried < self.settings.gid_retries);
+        // After the last, the first again: it is the best for anybody else.
+        if let Some(place) = next.or(places.first()).filter(|place| **place != now) {
+            tracing::info!(device = %nic.name, gid = %place.gid_text(), row = place.gid_index, "another row of the GID table is used");
+            nic.moved_to(place.clone());
+            self.changed();
+        }
+        if next.is_none() {
+            nic.gids_tried.store(0, Ordering::Relaxed);
+        }
+        next.is_some()
     }
 
     /// See whether the peers of endpoints of `nic` that nobody used for a while still live, and drop those of peers that do not.

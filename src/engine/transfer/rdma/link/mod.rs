@@ -176,6 +176,8 @@ pub struct Unconnected {
     pub step: RdmaStep,
     /// The words of verbs.
     pub words: String,
+    /// Is what it was given to blame, so that another address of ours may do?
+    pub invalid: bool,
     /// What to do about it, where that is known.
     pub remedy: Option<&'static str>,
 }
@@ -209,6 +211,11 @@ impl Over {
     /// May trying again at once, with new queue pairs, help?
     pub fn is_passing(&self) -> bool {
         matches!(self, Over::Crossed | Over::Replaced | Over::NotReady | Over::Retired(_))
+    }
+
+    /// May another address of ours do?
+    pub fn is_address(&self) -> bool {
+        matches!(self, Over::Verbs(why) if why.invalid && why.step == RdmaStep::Rtr)
     }
 
     /// What to do about it, where that is known.

@@ -38,7 +38,7 @@ fn unreachable(words: &str) -> Over {
 }
 
 fn refused(words: &str) -> Unconnected {
-    Unconnected { step: RdmaStep::Rtr, words: words.into(), remedy: Some("another GID") }
+    Unconnected { step: RdmaStep::Rtr, words: words.into(), invalid: true, remedy: Some("another GID") }
 }
 
 fn reply_of(accepted: Accepted) -> Connection {
@@ -219,6 +219,9 @@ fn an_answer_that_cannot_be_read_and_verbs_that_refuse_are_told_in_their_words()
     link.answered(&reply, far(&reply, None, 2), at(0), |_| Err(refused("ibv_modify_qp: Invalid argument")));
     let over = link.over().unwrap();
     assert_eq!((over.to_string().as_str(), over.remedy()), ("ibv_modify_qp: Invalid argument", Some("another GID")));
+    assert!(over.is_address() && !Over::Crossed.is_address());
+    let later = Over::Verbs(Unconnected { step: RdmaStep::Rts, ..refused("Invalid argument") });
+    assert!(!later.is_address(), "the address was taken by then");
 }
 
 #[test]
