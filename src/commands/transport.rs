@@ -120,6 +120,9 @@ pub fn next(fault: &RdmaFault, peer: &str) -> String {
                 "see that {peer} still runs with its link up, and that the address of its GID can be reached from here (ping -I)"
             )
         }
+        (None, Blame::Refusal, RdmaStep::Move) => {
+            format!("see that {peer} still has that memory: it may have started anew, or let go of it")
+        }
         (None, Blame::Refusal, _) => format!("see the log of {peer}: it answers, and refuses"),
     }
 }

@@ -151,6 +151,31 @@ def restarted(make):
     return f"while it was away: {'stored' if ok else lost[:160]} ({lost_after:.1f} s); back {time.monotonic() - began:.1f} s after its start"
 
 
+def told_by_status():
+    """What a node says it moves bytes over: its metrics, and `mcctl status --node`, by peer and device."""
+    s = Store(OURS, OURS, "http", nodes=0)
+    s.nodes = [s.service(OURS, 0, "rxe1", 0)]
+    client = s.rest
+    s.nodes[0].wait_port(client)
+    s.nodes.append(s.service(OURS, 1, "rxe0", 64 * MIB))
+    s.wait_segments(1)
+    code, text = rest(client, "PUT", "/api/put", {"key": "k", "value": "x" * 300_001})
+    need(code == 200, f"put: {code} {text[:300]}")
+    metrics = rest(client, "GET", "/metrics")[1].decode()
+    for line in ('mcctl_node_peers{transport="rdma",state="up"} 1', 'mcctl_node_rdma_up{device="rxe1",port="1"} 1',
+                 'mcctl_node_rdma_written_bytes_total{device="rxe1",port="1"} 300001', 'mcctl_node_rdma_endpoints{device="rxe1",port="1"} 1',
+                 'mcctl_node_rdma_failures_total{device="rxe1",port="1",kind="peer"} 0'):
+        need(line in metrics.splitlines(), f"no {line} in the metrics: {[x for x in metrics.splitlines() if 'rdma' in x and x[0] != '#']}")
+    p = Process("status", [a.mcctl, "status", "--json", "--interval=0", f"--admin=127.0.0.1:{s.admin}", f"--node=127.0.0.1:{client}"])
+    need(p.wait(30) == 0, f"status: {p.tail()}")
+    d = json.loads(re.search(r"^\{.*\}$", p.text(), re.M).group(0))
+    (node,) = d["nodes"]
+    need([(x["transport"], x["state"], x["written_bytes"]) for x in node["peers"]] == [("rdma", "up", 300_001)], f"{node['peers']}")
+    need([(x["device"], x["state"], x["written_bytes"]) for x in node["devices"]] == [("rxe1", "up", 300_001)], f"{node['devices']}")
+    need([x["protocol"] for x in d["segments"]] == ["rdma"], f"{d['segments']}")
+    return f"{node['peers'][0]} {node['devices'][0]}"
+
+
 # ----------------------------------------------------------------------------------------------------------------- devices
 def link(way):
     sh("ip", "link", "set", "eth1", way)
@@ -168,7 +193,8 @@ def link_down():
     flowing()
     link("down")
     try:
-        first = fails(p, 75, ["rxe1 port 1", target.segment, "port is down"], never=["there is no segment"])
+        first = fails(p, 75, ["rxe1 port 1", target.segment], never=["there is no segment"])
+        need(re.search(r"port is (down|DOWN)", said(p)), f"does not say that the link is down: {first}")
         # and one that starts now says which port it is
         second = fails(initiator(target.segment), 30, ["rxe1", "port"])
     finally:
@@ -512,7 +538,8 @@ REPLIES = {
 }
 # name: (what is published, may a transfer go well all the same?, what is to be said of it)
 DESCRIPTORS = {
-    "no-devices": (lambda d: dict(d, devices=[]), False, ["announces no device"]),
+    "no-devices": (lambda d: dict(d, devices=[], buffers=[dict(b, rkey=[], lkey=[]) for b in d["buffers"]]), False, ["announces no device"]),
+    "devices-without-keys": (lambda d: dict(d, devices=[]), False, ["number of keys"]),
     "no-matrix": (lambda d: without(d, "priority_matrix"), True),
     "unknown-device-in-matrix": (lambda d: dict(d, priority_matrix={"cpu:0": [["mlx5_9"], []]}), True),
     "short-rkeys": (lambda d: dict(d, buffers=[dict(b, rkey=[]) for b in d["buffers"]]), False),
@@ -532,6 +559,7 @@ def main():
     cases.run("stopped/target", target_stopped)
     cases.run(f"restarted/{OURS}", restarted, OURS, limit=300)
     cases.run(f"restarted/{REAL}", restarted, REAL, limit=300)
+    cases.run("status", told_by_status)
     cases.run("gid/row-without-gid", wrong_gid, 7)
     cases.run("gid/no-such-row", wrong_gid, 5000)
     cases.run("gid/link-local", unequal_gid)

@@ -304,6 +304,15 @@ impl Nic {
         }
     }
 
+    /// What is wrong with the port right now, if anything is. (The event that tells of it may still be on its way.)
+    pub(super) fn port_trouble(&self) -> Option<String> {
+        match self.device.port(self.port) {
+            Ok(port) if port.state.is_active() => None,
+            Ok(port) => Some(format!("its port is {}, not ACTIVE", port.state)),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
     /// Fetch completions. How many.
     pub(super) fn poll(&self, into: &mut [Completion]) -> usize {
         match self.queue.poll(into) {

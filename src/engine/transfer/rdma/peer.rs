@@ -10,7 +10,7 @@ use crate::engine::transfer::rdma::endpoint::Endpoint;
 use crate::engine::transfer::rdma::fault::{Blame, RdmaStep};
 use crate::engine::transfer::rdma::nic::Over;
 use crate::engine::transfer::rdma::registry::{Known, Local};
-use crate::engine::transfer::rdma::shared::Shared;
+use crate::engine::transfer::rdma::shared::{LINK_REMEDY, Shared};
 use crate::engine::transfer::rdma::slices::{Cuts, Span, Uncovered};
 use crate::engine::transfer::rdma::view::View;
 use crate::engine::transfer::transport::{Calls, Deadline, Done, Fault, Meaning, Op, OpKind, Peer, RemoteAddr, Ticket};
@@ -406,15 +406,21 @@ impl Under {
                 Fault { error: at(RdmaStep::Move, problem, Blame::Peer), meaning: Meaning::Gone }
             }
             Trouble::Status(status, vendor) => {
-                let problem = format!("work completion {status}, vendor error {vendor:#x}");
-                let blame = Blame::of(status);
-                let meaning = if blame == Blame::Peer { Meaning::Gone } else { Meaning::Refused };
-                match blame {
-                    Blame::Device => shared.device_failed(nic.index, &problem, now),
-                    Blame::Peer => shared.way_failed(nic.index, path, another, now),
-                    Blame::Refusal => {}
+                let mut problem = format!("work completion {status}, vendor error {vendor:#x}");
+                // What a device says whose link is down is only what follows from that.
+                let down = nic.port_trouble();
+                let blame = if down.is_some() { Blame::Device } else { Blame::of(status) };
+                let remedy = down.as_ref().map(|_| LINK_REMEDY);
+                if let Some(down) = &down {
+                    problem = format!("{problem}; {down}");
                 }
-                Fault { error: at(RdmaStep::Move, problem, blame), meaning }
+                match blame {
+                    Blame::Device if down.is_none() => shared.device_failed(nic.index, &problem, now),
+                    Blame::Refusal => {}
+                    _ => shared.way_failed(nic.index, path, another, now),
+                }
+                let meaning = if blame == Blame::Peer { Meaning::Gone } else { Meaning::Refused };
+                Fault { error: nic.fault_with(path, RdmaStep::Move, problem, blame, remedy), meaning }
             }
             Trouble::Silent(still) => {
                 shared.way_failed(nic.index, path, another, now);

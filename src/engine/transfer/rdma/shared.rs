@@ -30,6 +30,10 @@ const CHECK_LIMIT: Duration = Duration::from_secs(10);
 /// How long a device may take to let go of requests once their queue pair is in the error state.
 const FLUSH_LIMIT: Duration = Duration::from_secs(2);
 
+/// What to do about a device that is not in use.
+pub(super) const LINK_REMEDY: &str =
+    "see with mcctl devices whether the port is ACTIVE; the kernel's log (dmesg) may say more";
+
 /// Draws lots.
 pub(super) type Lots = Box<dyn Fn() -> u64 + Send + Sync>;
 
@@ -130,7 +134,7 @@ impl Shared {
             (None, None) => "it has no way there".to_owned(),
         };
         let whys: Vec<(&Arc<Nic>, String)> = self.nics.iter().map(|nic| (nic, why(nic))).collect();
-        let remedy = Some("see with mcctl devices whether the port is ACTIVE; the kernel's log (dmesg) may say more");
+        let remedy = Some(LINK_REMEDY);
         if let [(nic, why)] = &whys[..] {
             return nic.fault_with(segment, step, format!("it is not in use: {why}"), Blame::Device, remedy);
         }
