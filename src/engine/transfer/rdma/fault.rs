@@ -90,6 +90,21 @@ pub struct RdmaFault {
     pub remedy: Option<&'static str>,
 }
 
+impl RdmaFault {
+    /// May it help to send the same again, where nothing has changed at the peer? `ways` is how many there are to it.
+    pub fn may_pass(&self, ways: usize) -> bool {
+        match (self.blame, self.step) {
+            // The same keys would be refused again.
+            (Blame::Refusal, RdmaStep::Move) => false,
+            // Its handshake port is one for all its devices.
+            (Blame::Peer, RdmaStep::Dial) => false,
+            // What a queue pair came to grief with may go well on a new one, whoever is to blame.
+            (Blame::Peer, _) | (Blame::Device, RdmaStep::Move) => true,
+            (Blame::Refusal | Blame::Device, _) => ways > 1,
+        }
+    }
+}
+
 impl fmt::Display for RdmaFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("rdma")?;
@@ -113,6 +128,47 @@ impl fmt::Display for RdmaFault {
 mod tests {
     use super::*;
 
+    fn fault(step: RdmaStep, blame: Blame) -> RdmaFault {
+        let (device, gid, peer) = ("rxe0".into(), "1 ::ffff:192.0.2.1".into(), "192.0.2.2:15000@rxe1".into());
+        RdmaFault {
+            device,
+            port: 1,
+            gid,
+            peer,
+            step,
+            problem: "Invalid argument (errno 22)".into(),
+            blame,
+            remedy: None,
+        }
+    }
+
+    #[test]
+    fn a_completion_is_sent_again_on_a_new_connection_unless_the_key_is_refused() {
+        let ours = [1, 2, 4, 6, 8];
+        for status in (1..30).map(Status).filter(|status| !status.is_flush()) {
+            let blame = Blame::of(status);
+            let expected = match status.0 {
+                10 => Blame::Refusal,
+                number if ours.contains(&number) => Blame::Device,
+                _ => Blame::Peer,
+            };
+            assert_eq!(blame, expected, "{status}");
+            assert_eq!(fault(RdmaStep::Move, blame).may_pass(1), status.0 != 10, "{status}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_matter_of_the_connection_is_tried_on_other_ways_only() {
+        for step in [RdmaStep::Register, RdmaStep::Init, RdmaStep::Rtr, RdmaStep::Post] {
+            let fault = fault(step, Blame::Device);
+            assert!(!fault.may_pass(1) && fault.may_pass(2), "{step}");
+        }
+        let refused = fault(RdmaStep::Dial, Blame::Refusal);
+        assert!(!refused.may_pass(1) && refused.may_pass(2));
+        assert!(!fault(RdmaStep::Dial, Blame::Peer).may_pass(2));
+        assert!(fault(RdmaStep::Ready, Blame::Peer).may_pass(1));
+    }
+
     #[test]
     fn a_status_tells_whose_it_is() {
         let of = |status| Blame::of(Status(status));
@@ -121,16 +177,7 @@ mod tests {
 
     #[test]
     fn a_fault_names_device_port_address_peer_and_step() {
-        let fault = RdmaFault {
-            device: "rxe0".into(),
-            port: 1,
-            gid: "1 ::ffff:192.0.2.1".into(),
-            peer: "192.0.2.2:15000@rxe1".into(),
-            step: RdmaStep::Rtr,
-            problem: "Invalid argument (errno 22)".into(),
-            blame: Blame::Device,
-            remedy: None,
-        };
+        let fault = fault(RdmaStep::Rtr, Blame::Device);
         let text = "rdma rxe0 port 1 (GID 1 ::ffff:192.0.2.1) to 192.0.2.2:15000@rxe1: Invalid argument (errno 22) while connecting \
                     queue pairs (INIT to RTR)";
         assert_eq!(fault.to_string(), text);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::engine::base::Mono;
 use crate::engine::transfer::rdma::batch::{Batch, Trouble, Work};
 use crate::engine::transfer::rdma::endpoint::Endpoint;
-use crate::engine::transfer::rdma::fault::{Blame, RdmaStep};
+use crate::engine::transfer::rdma::fault::{Blame, RdmaFault, RdmaStep};
 use crate::engine::transfer::rdma::nic::Over;
 use crate::engine::transfer::rdma::registry::{Known, Local};
 use crate::engine::transfer::rdma::shared::{LINK_REMEDY, Shared};
@@ -359,15 +359,14 @@ impl Under {
                     Ok(changed)
                 });
                 match changed {
-                    Ok(changed) if *changed || self.may_help(&fault) => {}
+                    Ok(changed) if *changed || self.may_help(number, &fault) => {}
                     Ok(_) => {
                         self.fail(number, fault);
                         continue;
                     }
                     Err(error) => {
-                        let meaning = if error.is_outage() { Meaning::Gone } else { Meaning::Refused };
-                        let error = error.clone();
-                        self.fail(number, Fault { error, meaning });
+                        let fault = self.lost(number, fault, error);
+                        self.fail(number, fault);
                         continue;
                     }
                 }
@@ -377,20 +376,30 @@ impl Under {
         again
     }
 
-    /// May another try help, where the peer is as it was?
-    fn may_help(&self, fault: &Fault) -> bool {
-        let ways = self.peer.shared.nics.len() * self.view.paths.len();
-        match &fault.error {
-            TransferError::Rdma(fault) => match (fault.blame, fault.step) {
-                // The same keys would be refused again.
-                (Blame::Refusal, RdmaStep::Move) => false,
-                // Its handshake port is one for all its devices.
-                (Blame::Peer, RdmaStep::Dial) => false,
-                (Blame::Peer, _) => true,
-                (Blame::Refusal | Blame::Device, _) => ways > 1,
-            },
-            _ => false,
+    /// What ends part `number`, which came to grief by `fault`, where `error` is all that comes of asking for the peer's descriptor.
+    fn lost(&self, number: u32, fault: Fault, error: &TransferError) -> Fault {
+        let meaning = if error.is_outage() { Meaning::Gone } else { Meaning::Refused };
+        let TransferError::Rdma(first) = fault.error else { return Fault { error: error.clone(), meaning } };
+        let mut first = RdmaFault::clone(&first);
+        let words = error.chain().to_string();
+        if !first.problem.contains(&words) {
+            first.problem = format!("{}; asked for its descriptor: {words}", first.problem);
         }
+        // What was posted before may be on its way.
+        if self.parts[number as usize].drops > 0 {
+            first.step = RdmaStep::Move;
+        }
+        first.blame = Blame::Peer;
+        Fault { error: TransferError::Rdma(Arc::new(first)), meaning }
+    }
+
+    /// May another try of part `number` help, where the peer is as it was? Not on the only way while its link is down.
+    fn may_help(&self, number: u32, fault: &Fault) -> bool {
+        let shared = &self.peer.shared;
+        let ways = shared.nics.len() * self.view.paths.len();
+        let nic = &shared.nics[usize::from(self.parts[number as usize].way.0)];
+        let passes = matches!(&fault.error, TransferError::Rdma(fault) if fault.may_pass(ways));
+        passes && (ways > 1 || nic.port_trouble().is_none())
     }
 
     /// What `trouble` of a part is; and what it says about devices and ways is noted.

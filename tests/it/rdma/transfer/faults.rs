@@ -5,10 +5,7 @@ use std::time::Instant;
 
 use mcctl::engine::transfer::{OpKind, TransferError};
 
-use crate::rdma::transfer::{Duration, LIMIT, config, engine, memory, needs_vm, op, poll, resources, start, target};
-
-/// How long noticing a dead peer may take: the device tries for some seconds.
-const NOTICED: Duration = Duration::from_secs(20);
+use crate::rdma::transfer::{Duration, LIMIT, NOTICED, config, engine, memory, needs_vm, op, target};
 
 fn ip(words: &[&str]) {
     assert!(Command::new("ip").args(words).status().unwrap().success(), "ip {words:?}");
@@ -100,31 +97,4 @@ async fn a_row_that_is_not_there_and_a_device_that_is_not_there_are_named() {
         let error = error.err().unwrap().to_string();
         assert!(error.contains(words), "{error}");
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn connecting_and_closing_again_and_again_leaves_nothing_behind() {
-    needs_vm!();
-    let cycles: usize = std::env::var("MCCTL_RDMA_CYCLES").ok().and_then(|text| text.parse().ok()).unwrap_or(5);
-    let before = (resources("qp"), resources("mr"), resources("cq"), resources("pd"));
-    let (theirs, there) = target(&["rxe0"], 1 << 20).await;
-    let held = (resources("qp"), resources("mr"));
-    let buffer = memory(1000, 3);
-    for _ in 0..cycles {
-        let ours = start(config(&["rxe1"])).await;
-        let ops = vec![op(OpKind::Write, &buffer, 0, 1000, there.address())];
-        ours.transfer(theirs.segment_name(), ops, LIMIT).await.unwrap();
-        ours.shutdown().await.unwrap();
-    }
-    assert_eq!(resources("mr"), held.1);
-    // The target notices by and by that nobody is there any more.
-    let end = Instant::now() + Duration::from_secs(90);
-    while resources("qp") > held.0 {
-        assert!(Instant::now() < end, "{} of {} queue pairs are left", resources("qp"), held.0);
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
-    theirs.shutdown().await.unwrap();
-    drop(theirs);
-    let all = || (resources("qp"), resources("mr"), resources("cq"), resources("pd"));
-    poll("all is as it was before", || all() == before).await;
 }

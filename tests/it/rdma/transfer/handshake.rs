@@ -11,7 +11,7 @@ use mcctl::engine::wire::json::{Connection, Frame, Kind};
 use crate::rdma::transfer::{LIMIT, engine, memory, needs_vm, op, poll, resources, target};
 
 /// What the handshake port at `to` answers to a connection request of this text.
-fn ask(to: &HostPort, json: &str) -> Connection {
+pub(super) fn ask(to: &HostPort, json: &str) -> Connection {
     let mut stream = TcpStream::connect((to.host.as_str(), to.port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream.write_all(&Frame::Typed(Kind::Connection, json.as_bytes()).encode()).unwrap();
@@ -22,13 +22,13 @@ fn ask(to: &HostPort, json: &str) -> Connection {
     Connection::from_json(Frame::split(&payload).json()).unwrap()
 }
 
-fn request(own: &str, peer: &str, numbers: &str, gid: &str) -> String {
+pub(super) fn request(own: &str, peer: &str, numbers: &str, gid: &str) -> String {
     format!(
         r#"{{"local_gid":"{gid}","local_lid":0,"local_nic_path":"{own}","payload":"","peer_nic_path":"{peer}","qp_num":{numbers},"ready_ack":false,"reply_msg":""}}"#
     )
 }
 
-const GID: &str = "00:00:00:00:00:00:00:00:00:00:ff:ff:c0:a8:64:02";
+pub(super) const GID: &str = "00:00:00:00:00:00:00:00:00:00:ff:ff:c0:a8:64:02";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn malformed_requests_are_refused_with_a_reason_and_leave_nothing_behind() {
@@ -36,7 +36,7 @@ async fn malformed_requests_are_refused_with_a_reason_and_leave_nothing_behind()
     let ((theirs, there), ours) = (target(&["rxe0"], 1 << 20).await, engine(&["rxe1"]).await);
     let to = theirs.handshake().clone();
     let me = format!("{}@rxe0", theirs.segment_name());
-    let before = resources("qp");
+    let before = resources(["qp"]);
     let cases = [
         (request("x:1@rxe1", "", "[1,2]", GID), "Invalid peer_nic_path in handshake"),
         (request("x:1@rxe1", "nobody@nope", "[1,2]", GID), "Local RDMA context not found for handshake NIC: nope"),
@@ -56,7 +56,7 @@ async fn malformed_requests_are_refused_with_a_reason_and_leave_nothing_behind()
     for (reply, expected, text) in answers.await.unwrap() {
         assert!(reply.contains(expected), "{text}: '{reply}' is not '{expected}'");
     }
-    assert_eq!(resources("qp"), before);
+    assert_eq!(resources(["qp"]), before);
     let buffer = memory(1000, 3);
     let ops = vec![op(OpKind::Write, &buffer, 0, 1000, there.address())];
     ours.transfer(theirs.segment_name(), ops, LIMIT).await.unwrap();
@@ -67,10 +67,10 @@ async fn a_peer_that_connects_and_is_never_heard_of_again_is_forgotten() {
     needs_vm!();
     let (theirs, _) = target(&["rxe0"], 1 << 20).await;
     let (to, me) = (theirs.handshake().clone(), format!("{}@rxe0", theirs.segment_name()));
-    let before = resources("qp");
+    let [before] = resources(["qp"]);
     let reply = tokio::task::spawn_blocking(move || ask(&to, &request("127.0.0.1:1@rxe1", &me, "[77,78]", GID))).await;
     let reply = reply.unwrap();
     assert_eq!((reply.reply_msg.as_str(), reply.qp_num.len(), reply.ready_ack), ("", 2, Some(false)));
-    assert_eq!(resources("qp"), before + 2);
-    poll("its queue pairs are gone", || resources("qp") == before).await;
+    assert_eq!(resources(["qp"]), [before + 2]);
+    poll("its queue pairs are gone", || resources(["qp"]) == [before]).await;
 }

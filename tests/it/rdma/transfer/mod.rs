@@ -2,8 +2,11 @@
 //!
 //! Some take links down.
 
+mod again;
 mod faults;
 mod handshake;
+mod leaks;
+mod process;
 
 use std::process::Command;
 use std::sync::Arc;
@@ -20,6 +23,9 @@ use crate::transfer::{memory, op};
 
 /// What any transfer may take here, where a device is emulated twice over.
 const LIMIT: Duration = Duration::from_secs(60);
+
+/// How long noticing a dead peer may take: the device tries for some seconds.
+const NOTICED: Duration = Duration::from_secs(20);
 
 /// Leave the test unless this is the virtual machine.
 macro_rules! needs_vm {
@@ -83,12 +89,12 @@ async fn moves_bytes(ours: &TransferEngine, segment: &str, theirs: &Arc<Memory>,
     }
 }
 
-/// How many of `what` (`qp`, `mr`) all devices have, as the kernel counts.
-fn resources(what: &str) -> u64 {
+/// How many of each of `what` (`qp`, `mr`) all devices have, as the kernel counts.
+fn resources<const N: usize>(what: [&str; N]) -> [u64; N] {
     let output = Command::new("rdma").args(["resource", "show"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let words: Vec<&str> = text.split_whitespace().collect();
-    words.windows(2).filter(|pair| pair[0] == what).map(|pair| pair[1].parse::<u64>().unwrap()).sum()
+    what.map(|what| words.windows(2).filter(|pair| pair[0] == what).map(|pair| pair[1].parse::<u64>().unwrap()).sum())
 }
 
 /// Bytes that went out of a device, as its counters say.
@@ -119,13 +125,30 @@ async fn bytes_arrive_at_every_size_and_offset_and_nowhere_else() {
     }
 }
 
+/// Small enough for valgrind, see tests/rdma-vm/memcheck.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_few_bytes_are_put_and_got_and_their_memory_is_given_back() {
+    needs_vm!();
+    let ((theirs, there), ours) = (target(&["rxe0"], 2000).await, engine(&["rxe1"]).await);
+    let (source, back) = (memory(1003, 7), memory(1003, 0));
+    let registration = ours.register(&source, Access::Local).await.unwrap();
+    let at = there.address() + 13;
+    ours.transfer(theirs.segment_name(), vec![op(OpKind::Write, &source, 0, 1003, at)], LIMIT).await.unwrap();
+    ours.transfer(theirs.segment_name(), vec![op(OpKind::Read, &back, 0, 1003, at)], LIMIT).await.unwrap();
+    assert!(back.whole().to_vec() == source.whole().to_vec());
+    ours.deregister(registration).await.unwrap();
+    for engine in [ours, theirs] {
+        engine.shutdown().await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_that_is_not_registered_is_for_the_time_of_its_batch() {
     needs_vm!();
     let ((theirs, memory), ours) = (target(&["rxe0"], 3 << 20).await, engine(&["rxe0"]).await);
-    let before = resources("mr");
+    let before = resources(["mr"]);
     moves_bytes(&ours, theirs.segment_name(), &memory, false).await;
-    assert_eq!(resources("mr"), before);
+    assert_eq!(resources(["mr"]), before);
 }
 
 #[tokio::test(flavor = "multi_thread")]
