@@ -1,6 +1,6 @@
 """Runs inside the guest: mcctl and the real Mooncake move bytes over RDMA, each as target and as initiator, store and client.
 
-    check_peers.py --mcctl BIN [--versions V,V,..] [--real] [--only PATTERN,..] [--list] [--out DIR]
+    check_peers.py --mcctl BIN [--versions V,V,..] [--real] [--few] [--only PATTERN,..] [--list] [--out DIR]
 
 `peers` boots the guest for it and says more.
 """
@@ -18,6 +18,7 @@ ap = argparse.ArgumentParser()
 ap.add_argument("--mcctl", required=True)
 ap.add_argument("--versions", default=",".join(VERSIONS))
 ap.add_argument("--real", action="store_true", help="real against real, too: is the harness right?")
+ap.add_argument("--few", action="store_true", help="three sizes only")
 ap.add_argument("--only", action="append", default=[])
 ap.add_argument("--list", action="store_true")
 ap.add_argument("--out")
@@ -49,7 +50,7 @@ def benches(target_make, initiator_make, how, count):
 
 # ------------------------------------------------------------------------------------------------------------- every byte
 FEW = [1, 4095, 65537]
-ALL = [1, 3, 63, 64, 65, 4095, 4096, 65535, 65537, 81921, MIB + 1, 4 * MIB - 1, 4 * MIB]
+ALL = FEW if a.few else [1, 3, 63, 64, 65, 4095, 4096, 65535, 65537, 81921, MIB + 1, 4 * MIB - 1, 4 * MIB]
 
 
 def real_initiator_bytes(target_make, version, how, count, sizes):
