@@ -20,6 +20,7 @@ use crate::engine::transfer::handshake::{self, Answers, ServeLimits};
 use crate::engine::transfer::local::LocalPeer;
 use crate::engine::transfer::notices::Notices;
 use crate::engine::transfer::rdma::Rdma;
+use crate::engine::transfer::rdma::trial::Trials;
 use crate::engine::transfer::region::{Access, Regions};
 use crate::engine::transfer::remote::{Context, Pending, Remote};
 use crate::engine::transfer::remotes::{Full, REMOTES_MAX, Remotes};
@@ -316,6 +317,30 @@ impl TransferEngine {
     /// No, and why.
     pub async fn probe(&self, segment: &str) -> Result<(), TransferError> {
         self.inner.context.directory.probe(segment, ANSWER_LIMIT).await
+    }
+
+    /// The descriptor of `segment`, asked for anew; it need not be one that this engine can reach.
+    ///
+    /// # Errors
+    /// It is not known, or its owner cannot be reached within `limit`.
+    pub async fn find(&self, segment: &str, limit: Duration) -> Result<SegmentDescriptor, TransferError> {
+        self.inner.context.directory.find(segment, limit).await
+    }
+
+    /// Try every way to the segment of `descriptor`, each with connections of its own: `limit` for each answer of the peer. Those that
+    /// are left when `stop` is set are not tried. With TCP there are none.
+    ///
+    /// # Errors
+    /// The descriptor has nothing that can be reached.
+    pub async fn try_ways(
+        &self,
+        descriptor: SegmentDescriptor,
+        limit: Duration,
+        stop: Arc<AtomicBool>,
+    ) -> Result<Trials, TransferError> {
+        let (transport, calls) = (Arc::clone(&self.inner.transport), Arc::clone(&self.inner.context.calls));
+        let trying = move || transport.try_ways(&descriptor, &*calls, limit, &stop);
+        tokio::task::spawn_blocking(trying).await.unwrap_or(Err(TransferError::Stopped))
     }
 
     /// What was moved so far.

@@ -2,12 +2,14 @@
 //! one-sided operations to a peer.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::engine::base::Mono;
 use crate::engine::sys::{Memory, Slice};
 use crate::engine::transfer::TransferError;
 use crate::engine::transfer::counters::{RailFigures, TargetFigures};
+use crate::engine::transfer::rdma::trial::Trials;
 use crate::engine::transfer::region::Access;
 use crate::engine::wire::json::{Buffer, Connection, SegmentDescriptor};
 
@@ -99,6 +101,21 @@ pub trait Transport: Send + Sync {
     /// The devices that it uses, if it uses any.
     fn rails(&self) -> Vec<RailFigures> {
         Vec::new()
+    }
+
+    /// Try every way to the segment of `descriptor` by itself: `limit` for each answer of the peer; those that are left when `stop` is
+    /// set are not tried. Blocks. None is tried where the transport does not choose between ways.
+    ///
+    /// # Errors
+    /// The descriptor is not enough to reach it.
+    fn try_ways(
+        &self,
+        _descriptor: &SegmentDescriptor,
+        _calls: &dyn Calls,
+        _limit: Duration,
+        _stop: &AtomicBool,
+    ) -> Result<Trials, TransferError> {
+        Ok(Trials::default())
     }
 
     /// Stop serving peers and close what is open.

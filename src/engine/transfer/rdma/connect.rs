@@ -13,7 +13,7 @@ use crate::engine::transfer::rdma::fault::{Blame, RdmaStep};
 use crate::engine::transfer::rdma::link::{
     self, Accepted, DIAL_LIMIT, Far, Link, Near, Next, Over, Refusal, Unconnected, Want,
 };
-use crate::engine::transfer::rdma::nic::{self, Nic};
+use crate::engine::transfer::rdma::nic::{self, Nic, Place};
 use crate::engine::transfer::rdma::shared::Shared;
 use crate::engine::transfer::rdma::view::{View, nic_path};
 use crate::engine::transfer::transport::{Calls, Deadline};
@@ -158,18 +158,7 @@ impl Shared {
     fn bring_up(&self, nic: &Nic, lines: &[Line], far: &Far) -> Result<(), Unconnected> {
         let place = nic.place();
         for (line, number) in lines.iter().zip(&far.numbers) {
-            let way = Way {
-                port: nic.port,
-                sgid_index: u8::try_from(place.gid_index).unwrap_or(u8::MAX),
-                mtu: Mtu::from_bytes(place.mtu).unwrap_or(Mtu::MAX),
-                remote_gid: far.gid,
-                remote_lid: far.lid,
-                remote_number: *number,
-                hop_limit: HOP_LIMIT,
-                traffic_class: self.settings.traffic_class,
-                service_level: self.settings.service_level,
-            };
-            line.pair.connect(&way).map_err(|error| Unconnected {
+            line.pair.connect(&self.way(nic, &place, far, *number)).map_err(|error| Unconnected {
                 step: if error.what.ends_with("RTS") { RdmaStep::Rts } else { RdmaStep::Rtr },
                 words: error.to_string(),
                 invalid: error.is_invalid(),
@@ -177,6 +166,21 @@ impl Shared {
             })?;
         }
         Ok(())
+    }
+
+    /// How a queue pair of `nic`, whose address is `place`, gets to the peer's pair `number`.
+    pub(super) fn way(&self, nic: &Nic, place: &Place, far: &Far, number: u32) -> Way {
+        Way {
+            port: nic.port,
+            sgid_index: u8::try_from(place.gid_index).unwrap_or(u8::MAX),
+            mtu: Mtu::from_bytes(place.mtu).unwrap_or(Mtu::MAX),
+            remote_gid: far.gid,
+            remote_lid: far.lid,
+            remote_number: number,
+            hop_limit: HOP_LIMIT,
+            traffic_class: self.settings.traffic_class,
+            service_level: self.settings.service_level,
+        }
     }
 
     /// If the link is ready, so is the endpoint: post what waited.

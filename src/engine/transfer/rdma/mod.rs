@@ -7,6 +7,8 @@
 //! With verbs: `open` (the devices), `nic` (one of them), `registry` (memory on all of them), `endpoint` and `connect` (a connection),
 //! `peer` (a batch on its way), `batch` and `drive` (who waits, and who polls), `watch` (what devices tell unasked).
 //!
+//! Beside them [`trial`]: every way to a peer tried, step by step, for `mcctl doctor`.
+//!
 //! There is no thread that moves bytes: the devices do, and who waits for a batch posts what has no room at first and fetches
 //! completions. As target nothing happens here at all, but for answering connection requests.
 
@@ -27,10 +29,13 @@ pub mod route;
 pub mod settings;
 mod shared;
 pub mod slices;
+pub mod trial;
 mod view;
 mod watch;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use crate::engine::sys::Memory;
 use crate::engine::sys::verbs::relaxed_ordering;
@@ -43,6 +48,7 @@ use crate::engine::transfer::rdma::registry::Registry;
 use crate::engine::transfer::rdma::route::{Rails, Router};
 use crate::engine::transfer::rdma::shared::{Lots, Shared, Standing};
 use crate::engine::transfer::rdma::slices::Rule;
+use crate::engine::transfer::rdma::trial::Trials;
 use crate::engine::transfer::rdma::view::View;
 use crate::engine::transfer::rdma::watch::Watch;
 use crate::engine::transfer::region::Access;
@@ -72,7 +78,7 @@ impl Rdma {
         lots: Lots,
     ) -> Result<Rdma, TransferError> {
         let host = open::host()?;
-        let nics = open::nics(&host, wish, settings)?;
+        let (nics, unused) = open::nics(&host, wish, settings)?;
         let names: Vec<String> = nics.iter().map(|nic| nic.name.clone()).collect();
         let matrix = open::matrix(&host, &names, settings)?;
         let longest = |nic: &Arc<Nic>| nic.device.port(nic.port).map_or(1 << 30, |port| port.max_msg_sz);
@@ -100,6 +106,7 @@ impl Rdma {
             rule: Rule::new(settings.slice_bytes, settings.fragment_ratio, longest),
             settings: settings.clone(),
             nics,
+            unused,
             matrix,
             registry,
             bell,
@@ -192,6 +199,16 @@ impl Transport for Rdma {
 
     fn rails(&self) -> Vec<RailFigures> {
         self.shared.nics.iter().map(|nic| nic.figures()).collect()
+    }
+
+    fn try_ways(
+        &self,
+        descriptor: &SegmentDescriptor,
+        calls: &dyn Calls,
+        limit: Duration,
+        stop: &AtomicBool,
+    ) -> Result<Trials, TransferError> {
+        self.shared.try_ways(descriptor, calls, limit, stop)
     }
 
     fn shutdown(&self) {

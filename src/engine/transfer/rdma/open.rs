@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use crate::engine::sys::Tree;
 use crate::engine::sys::verbs::{self, Absent, Device};
-use crate::engine::topology::{Choice, Gid, Host, Matrix};
+use crate::engine::topology::{Choice, Gid, Host, LeftOut, Matrix};
 use crate::engine::transfer::TransferError;
 use crate::engine::transfer::rdma::gid;
 use crate::engine::transfer::rdma::nic::{Limits, Nic, Place};
 use crate::engine::transfer::rdma::settings::{RdmaSettings, RdmaWish};
+use crate::engine::transfer::rdma::trial::Unused;
 
 /// What this host has, as its files say.
 ///
@@ -25,17 +26,20 @@ fn no_rdma(why: String) -> TransferError {
     TransferError::NoRdma { why }
 }
 
-/// Open the devices that `wish` and `settings` ask for: those of them that can be used, at least one.
+/// Open the devices that `wish` and `settings` ask for: those of them that can be used, at least one; and the others, each with why.
 ///
 /// # Errors
 /// None can be used, and why each cannot.
-pub(super) fn nics(host: &Host, wish: &RdmaWish, settings: &RdmaSettings) -> Result<Vec<Arc<Nic>>, TransferError> {
+pub(super) fn nics(
+    host: &Host,
+    wish: &RdmaWish,
+    settings: &RdmaSettings,
+) -> Result<(Vec<Arc<Nic>>, Vec<Unused>), TransferError> {
     // Says what is missing, where verbs cannot be had at all.
     let listed = verbs::devices().map_err(|absent| no_rdma(absent.to_string()))?;
-    let names = names(host, wish, settings);
+    let (names, mut unused) = names(host, wish, settings);
     if names.is_empty() {
-        let (choice, _) = Choice::of(host, &settings.choice);
-        let why: Vec<String> = choice.left_out.iter().map(|out| format!("{}: {}", out.device, out.why)).collect();
+        let why: Vec<&str> = unused.iter().map(|unused| unused.why.as_str()).collect();
         let why = if why.is_empty() { "there is no RDMA device".to_owned() } else { why.join("; ") };
         return Err(no_rdma(format!("{why}; name the devices to use with --device-name")));
     }
@@ -43,28 +47,33 @@ pub(super) fn nics(host: &Host, wish: &RdmaWish, settings: &RdmaSettings) -> Res
     for name in names {
         if !listed.iter().any(|device| device.name == name) {
             let there: Vec<&str> = listed.iter().map(|device| device.name.as_str()).collect();
-            problems.push(format!("{name}: there is no such device; there are {}", there.join(", ")));
+            let why = format!("{name}: there is no such device; there are {}", there.join(", "));
+            problems.push(Unused { device: name, why });
             continue;
         }
         match open(host, &name, nics.len(), settings) {
             Ok(nic) => nics.push(Arc::new(nic)),
-            Err(problem) => problems.push(problem),
+            Err(why) => problems.push(Unused { device: name, why }),
         }
     }
     if nics.is_empty() {
-        return Err(no_rdma(problems.join("; ")));
+        let why: Vec<&str> = problems.iter().map(|problem| problem.why.as_str()).collect();
+        return Err(no_rdma(why.join("; ")));
     }
-    for problem in problems {
-        tracing::warn!(%problem, "device is not used");
+    for Unused { why, .. } in &problems {
+        tracing::warn!(problem = %why, "device is not used");
     }
-    Ok(nics)
+    unused.extend(problems);
+    Ok((nics, unused))
 }
 
-/// The devices to open.
-fn names(host: &Host, wish: &RdmaWish, settings: &RdmaSettings) -> Vec<String> {
+/// The devices to open, and those that are left alone without being tried.
+fn names(host: &Host, wish: &RdmaWish, settings: &RdmaSettings) -> (Vec<String>, Vec<Unused>) {
     if wish.devices.is_empty() {
         let (choice, _) = Choice::of(host, &settings.choice);
-        return choice.picked.into_iter().map(|picked| picked.device).collect();
+        let picked = choice.picked.into_iter().map(|picked| picked.device).collect();
+        let unused = |out: LeftOut| Unused { why: format!("{}: {}", out.device, out.why), device: out.device };
+        return (picked, choice.left_out.into_iter().map(unused).collect());
     }
     let mut names: Vec<String> = Vec::new();
     let filtered = |name: &String| settings.choice.filter.as_ref().is_some_and(|only| !only.contains(name));
@@ -73,7 +82,7 @@ fn names(host: &Host, wish: &RdmaWish, settings: &RdmaSettings) -> Vec<String> {
             names.push(name.clone());
         }
     }
-    names
+    (names, Vec::new())
 }
 
 fn open(host: &Host, name: &str, index: usize, settings: &RdmaSettings) -> Result<Nic, String> {

@@ -18,6 +18,7 @@ use crate::engine::transfer::rdma::registry::Registry;
 use crate::engine::transfer::rdma::route::{Ask, Route, Router, Ways, location};
 use crate::engine::transfer::rdma::settings::RdmaSettings;
 use crate::engine::transfer::rdma::slices::Rule;
+use crate::engine::transfer::rdma::trial::Unused;
 use crate::engine::transfer::rdma::view::View;
 use crate::engine::transfer::transport::OpKind;
 use crate::engine::transfer::{Clock, TransferError};
@@ -45,6 +46,8 @@ pub(super) struct Shared {
     pub(super) clock: Clock,
     pub(super) lots: Lots,
     pub(super) nics: Vec<Arc<Nic>>,
+    /// Devices that are not used.
+    pub(super) unused: Vec<Unused>,
     pub(super) matrix: Matrix,
     pub(super) router: Router,
     pub(super) rule: Rule,
