@@ -5,6 +5,7 @@
 `peers` boots the guest for it and says more.
 """
 import argparse
+import json
 import os
 import re
 import sys
@@ -46,6 +47,27 @@ def benches(target_make, initiator_make, how, count):
         told.append(f"{operation} {r['mb_s']:.1f} MB/s [{sent}]")
     target.ends()
     return " ".join(told)
+
+
+def doctors(target_make, how, count):
+    """mcctl doctor finds every way to a target good, twice, and the target goes on."""
+    meta = metadata(how)
+    theirs, mine = sides(count)
+    target = Target(target_make, meta, theirs)
+    told = []
+    for _ in range(2):
+        p = Process("doctor", [a.mcctl, "doctor", "--only", "peer", "--json", "--timeout", "20s", "--local-hostname", "127.0.0.1",
+                               "--rdma-peer", target.segment, "--device-name", mine, *([] if meta == P2P else ["--metadata-server", meta])])
+        code = p.wait(120)
+        need(code == 0, f"mcctl doctor ended with {code}: {p.tail(6)}")
+        d = json.loads(re.search(r"^\{.*^\}|^\{.*\}$", p.text(), re.S | re.M).group(0))
+        ways = d["rdma_peers"][0]["ways"]
+        need(len(ways) == count * count and all(w["ok"] and w["read"]["bytes"] == 16384 for w in ways), f"{ways}")
+        told.append(" ".join(f"{w['write_us']['median']:.0f}" for w in ways))
+    r = initiate(OURS, meta, mine, target.segment, "write", more=["--verify"])
+    need(r["batches"], "no batch was carried out afterwards")
+    target.ends()
+    return f"{' and '.join(told)} us there and back"
 
 
 # ------------------------------------------------------------------------------------------------------------- every byte
@@ -260,6 +282,9 @@ def main():
         for how, count in both:
             cases.run(f"bench/{v}-to-mcctl/{word(how, count)}", benches, OURS, v, how, count)
             cases.run(f"bench/mcctl-to-{v}/{word(how, count)}", benches, v, OURS, how, count)
+    for make in (OURS, *versions):
+        cases.run(f"doctor/{make}/p2p/2-devices", doctors, make, "p2p", 2)
+        cases.run(f"doctor/{make}/http/1-device", doctors, make, "http", 1)
     cases.run("bytes/mcctl-to-mcctl/p2p/1-device", our_bytes, "p2p", 1, ALL, limit=300)
     cases.run("bytes/mcctl-to-mcctl/http/2-devices", our_bytes, "http", 2, FEW)
     for v in versions:

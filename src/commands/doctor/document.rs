@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 
+use crate::commands::doctor::peer;
 use crate::engine::check::{Finding, Group, Report, Severity, Status};
+use crate::engine::doctor::peer::Facts;
 
 /// The document.
 #[derive(Debug, Serialize)]
@@ -11,6 +13,9 @@ pub(super) struct Document<'a> {
     summary: Summary,
     findings: Vec<&'a Finding>,
     checks: Vec<Line<'a>>,
+    /// With `--rdma-peer`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    rdma_peers: Vec<peer::Line<'a>>,
 }
 
 /// How many there are of each.
@@ -62,12 +67,13 @@ impl Summary {
 }
 
 impl Document<'_> {
-    pub fn of(reports: &[Report]) -> Document<'_> {
+    pub fn of<'a>(reports: &'a [Report], peers: &'a Facts) -> Document<'a> {
         Document {
             schema: "mcctl.doctor/1",
             summary: Summary::of(reports),
             findings: by_severity(reports),
             checks: reports.iter().map(line).collect(),
+            rdma_peers: peers.peers.iter().map(peer::Line::of).collect(),
         }
     }
 }

@@ -5,11 +5,13 @@ mod config;
 mod document;
 mod intent;
 mod metadata;
+mod peer;
 mod running;
 mod table;
 
 use std::path::PathBuf;
 use std::pin::pin;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::commands::args::show_duration;
@@ -20,7 +22,7 @@ use crate::commands::store::link::LinkArgs;
 use crate::commands::transport::TransportArgs;
 use crate::engine::base::ByteSize;
 use crate::engine::check::{Check, Report, Severity};
-use crate::engine::doctor::{self, Selection, cluster, host, wheel};
+use crate::engine::doctor::{self, Selection, cluster, host, peer as peers, wheel};
 use crate::engine::env::{RealEnv, deadline};
 use crate::engine::sys::Tree;
 
@@ -35,9 +37,11 @@ const TRIAL_MIB_MAX: Duration = Duration::from_millis(4);
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Groups: host (this machine), config (--file, this environment, running processes, by the rules of mcctl lint), wheel (Mooncake's Python wheel and its libraries), cluster (a running master and its nodes: \
-    looked at when --master or MOONCAKE_MASTER names one), serving (running SGLang servers: --sglang). --list names all checks.\n\
+    looked at when --master or MOONCAKE_MASTER names one), serving (running SGLang servers: --sglang), peer (another host's engine over RDMA: --rdma-peer). --list names all checks.\n\
+    The other end of --rdma-peer is any Mooncake engine that moves its bytes over rdma (mcctl serve store, a node, a SGLang server); where none \
+    runs yet: mcctl bench transfer --mode target --protocol rdma --local-server-name HOST prints the name to give.\n\
     Read from the environment, as Mooncake and SGLang do: MC_*, MOONCAKE_*, SGLANG_*. A finding is no worse than what was asked for: \
-    without --protocol rdma (or MOONCAKE_PROTOCOL=rdma), a plan or --ports, what only such a deployment would miss is info.\n\
+    without --protocol rdma (or MOONCAKE_PROTOCOL=rdma, or --rdma-peer), a plan or --ports, what only such a deployment would miss is info.\n\
     Exit codes: 0 nothing as bad as --fail-on, 1 something is, 2 the command line is wrong."
 )]
 pub struct Args {
@@ -99,6 +103,8 @@ pub struct Args {
     #[command(flatten)]
     running: running::RunningArgs,
     #[command(flatten)]
+    peer: peer::PeerArgs,
+    #[command(flatten)]
     link: LinkArgs,
 }
 
@@ -154,13 +160,16 @@ impl Args {
             let word = |name| if name == intent::ProtocolName::Rdma { "rdma" } else { "tcp" };
             let protocol = self.protocol.map(|name| word(name).to_owned());
             let link = self.link.over(&TransportArgs { protocol, ..TransportArgs::default() });
-            let questions = self.running.questions(&link, is_asked, &selection).await?;
+            let questions = Questions {
+                running: self.running.questions(&link, is_asked, &selection).await?,
+                peer: self.peer.question(&self.link, &selection, tree.is_this_host()).await?,
+            };
             let looking = look(&tree, &intent, &places, &config, &questions, &selection);
-            let (reports, signal) = unless_stopped(&questions, looking).await?;
+            let ((reports, peers), signal) = unless_stopped(&questions, looking).await?;
             if self.json {
-                output::json(&document::Document::of(&reports))?;
+                output::json(&document::Document::of(&reports, &peers))?;
             } else {
-                output::data(table::render(&reports, self.verbose))?;
+                output::data(format!("{}{}", peer::table(&peers), table::render(&reports, self.verbose)))?;
             }
             if let Some(signal) = signal {
                 return Err(Failure::no(format!("{signal}: stopped before all was looked at")));
@@ -175,24 +184,43 @@ impl Args {
     }
 }
 
+/// What is asked of running things.
+struct Questions {
+    running: running::Questions,
+    peer: Result<peers::Question, String>,
+}
+
+impl Questions {
+    /// Begin nothing more.
+    fn stop(&self) {
+        self.running.stop();
+        if let Ok(question) = &self.peer {
+            question.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What the checks said, and what was seen of peers.
+type Seen = (Vec<Report>, peers::Facts);
+
 /// What `looking` finds, and the signal that cut it short, if one did: then what was put into the cluster is removed before the end.
 ///
 /// # Errors
 /// A second signal, which does not wait for that.
 async fn unless_stopped(
-    questions: &running::Questions,
-    looking: impl Future<Output = Vec<Report>>,
-) -> Result<(Vec<Report>, Option<&'static str>), Failure> {
+    questions: &Questions,
+    looking: impl Future<Output = Seen>,
+) -> Result<(Seen, Option<&'static str>), Failure> {
     let mut signals = Signals::take_with_hangup()?;
     let mut looking = pin!(looking);
     let signal = tokio::select! {
-        reports = &mut looking => return Ok((reports, None)),
+        seen = &mut looking => return Ok((seen, None)),
         signal = signals.next() => signal,
     };
     questions.stop();
     output::say(format!("{signal}: what was put into the store is taken out again; once more to leave it there"));
     tokio::select! {
-        reports = &mut looking => Ok((reports, Some(signal))),
+        seen = &mut looking => Ok((seen, Some(signal))),
         _ = signals.next() => Err(Failure::no(format!("{signal}: stopped before all was looked at"))),
     }
 }
@@ -203,9 +231,9 @@ async fn look(
     intent: &host::Intent,
     places: &wheel::Places,
     config: &doctor::config::Question,
-    questions: &running::Questions,
+    questions: &Questions,
     selection: &Selection,
-) -> Vec<Report> {
+) -> Seen {
     let host_max = intent.trial.map_or(FILES_MAX, |bytes| {
         let mib = u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
         TRIAL_MAX.saturating_add(TRIAL_MIB_MAX.saturating_mul(mib))
@@ -219,12 +247,13 @@ async fn look(
         move || wheel::run(&RealEnv::new(), &tree, &places, &selection)
     };
     let config = doctor::config::run(&RealEnv::new(), config, selection);
-    let (host, wheel, running) = tokio::join!(
+    let (host, wheel, running, (peer, facts)) = tokio::join!(
         files(host::checks(), selection, host_max, host),
         files(wheel::checks(), selection, FILES_MAX, wheel),
-        running::look(questions, selection)
+        running::look(&questions.running, selection),
+        peer::look(&questions.peer, selection)
     );
-    [host, config, wheel, running].concat()
+    ([host, config, wheel, running, peer].concat(), facts)
 }
 
 /// Do `work`, which reads files and may be kept waiting by one, for no longer than `limit`.

@@ -21,11 +21,13 @@ pub enum Group {
     Cluster,
     /// A running SGLang server.
     Serving,
+    /// Another engine, over RDMA.
+    Peer,
 }
 
 impl Group {
     /// All of them, in the order of a report.
-    pub const ALL: [Group; 5] = [Group::Host, Group::Config, Group::Wheel, Group::Cluster, Group::Serving];
+    pub const ALL: [Group; 6] = [Group::Host, Group::Config, Group::Wheel, Group::Cluster, Group::Serving, Group::Peer];
 
     /// The word in tables, JSON and flags.
     pub const fn word(self) -> &'static str {
@@ -35,6 +37,7 @@ impl Group {
             Group::Wheel => "wheel",
             Group::Cluster => "cluster",
             Group::Serving => "serving",
+            Group::Peer => "peer",
         }
     }
 }

@@ -6,6 +6,7 @@
 pub mod cluster;
 pub mod config;
 pub mod host;
+pub mod peer;
 pub mod problems;
 mod running;
 mod select;
@@ -18,12 +19,12 @@ use crate::engine::env::Env;
 pub use running::Asked;
 pub use select::{Selection, UnknownName};
 
-use running::{finding, plural, reports, shown};
+use running::{chain, finding, plural, reports, shown};
 
 /// Every check there is, by group.
 pub fn catalogue() -> Vec<Check> {
     let (host, wheel) = (host::checks(), wheel::checks());
-    [&host, config::CHECKS, &wheel, cluster::CHECKS, serving::CHECKS].concat()
+    [&host, config::CHECKS, &wheel, cluster::CHECKS, serving::CHECKS, peer::CHECKS].concat()
 }
 
 /// A check, and what does it over what was read.

@@ -52,7 +52,7 @@ pub const ALL: &[Problem] = &[
         6,
         "connections of RDMA fail: GID row, RoCE version, subnet, MTU",
         &["devices"],
-        Some("the other end: run it there, too, and compare"),
+        Some("which rows the other end has beside the one that it announces: mcctl devices there"),
     ),
     problem(
         7,

@@ -46,3 +46,17 @@ pub(super) fn shown(time: Duration) -> String {
         s => format!("{s:.1} s"),
     }
 }
+
+/// An error and what it comes from, in one line.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut inner = error.source();
+    while let Some(source) = inner {
+        let more = source.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        inner = source.source();
+    }
+    text
+}

@@ -104,6 +104,6 @@ mod tests {
         let near = |name: &str| chosen(&[], &[name]).unwrap_err().near;
         assert_eq!(near("port"), ["ports"]);
         assert_eq!(near("memroy"), ["memory"]);
-        assert_eq!(near("xyzzy"), ["host", "config", "wheel", "cluster", "serving"]);
+        assert_eq!(near("xyzzy"), ["host", "config", "wheel", "cluster", "serving", "peer"]);
     }
 }

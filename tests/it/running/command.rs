@@ -59,7 +59,7 @@ fn a_store_that_up_started_is_well() {
 fn no_cluster_is_looked_at_where_none_is_named_and_none_asked_for() {
     let run = mcctl(&["doctor", "--skip", "host,wheel"]);
     assert!(run.succeeds().contains("no master is named: give --master HOST:PORT"), "{run:?}");
-    assert!(run.stdout.contains("give --sglang URL"), "{run:?}");
+    assert!(run.stdout.contains("give --sglang URL") && run.stdout.contains("give --rdma-peer HOST:PORT"), "{run:?}");
     let away = mcctl(&["doctor", "--only", "master-reached", "--master", "127.0.0.1:1"]);
     assert!(away.code == 1 && away.stdout.contains("nobody listens at 127.0.0.1:1"), "{away:?}");
 }
@@ -96,10 +96,28 @@ fn a_command_line_that_is_wrong_is_2() {
         (&["--python", "/proc/self/status"], "no interpreter"),
         (&["--hugepage-size", "0"], "a huge page has no"),
         (&["--hugepage-size", "3"], "a huge page has no"),
+        (&["--rdma-peer", "127.0.0.1:99999"], "the name of a segment is expected"),
+        (&["--rdma-peer", ""], "the name of a segment is expected"),
+        (&["--device-name", "mlx5_0"], "--rdma-peer"),
     ] {
         let run = mcctl(&[&["doctor"], args].concat());
         assert!(run.code == 2 && run.stderr.contains(part), "{args:?}: {run:?}");
     }
+}
+
+#[test]
+fn a_host_without_rdma_is_told_so_when_a_peer_is_named() {
+    if std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some()) {
+        return;
+    }
+    let run = mcctl(&["doctor", "--only", "peer", "--json", "--rdma-peer", "127.0.0.1:1"]);
+    let document: Value = serde_json::from_str(&run.stdout).unwrap_or_else(|e| panic!("{e}: {run:?}"));
+    let findings = document["findings"].as_array().expect("a list");
+    assert!(run.code == 1 && findings.len() == 1, "{run:?}");
+    let found = &findings[0];
+    assert_eq!((&found["id"], &found["severity"]), (&json!("peer-connected"), &json!("error")));
+    assert!(found["evidence"].as_str().expect("text").starts_with("rdma cannot be used on this host: "), "{found}");
+    assert_eq!(document["summary"]["skipped"], 3);
 }
 
 #[test]

@@ -6,12 +6,12 @@ use futures_util::StreamExt;
 use futures_util::stream;
 
 use crate::engine::base::{ErrorCode, HostPort};
-use crate::engine::doctor::Asked;
 use crate::engine::doctor::cluster::facts::{
     Admin, Dial, Done, Facts, Journeys, Leader, Listing, Metadata, Node, Planned, Records, Rpc, RpcState, Segment,
 };
 use crate::engine::doctor::cluster::room::Room;
 use crate::engine::doctor::cluster::{MasterAt, Question, admin, dial, etcd, journey};
+use crate::engine::doctor::{Asked, chain};
 use crate::engine::env::{Env, deadline};
 use crate::engine::http::Fetcher;
 use crate::engine::metadata::{CallLimits, KeySpace, MetadataClient, MetadataUri};
@@ -221,7 +221,7 @@ async fn nodes<E: Env>(env: &E, question: &Question, segments: &[Segment], metad
             match MetadataClient::http_within(url, limits) {
                 Ok(client) => Some(Service { client, keys: KeySpace::new(question.metadata_cluster.as_deref()) }),
                 Err(error) => {
-                    metadata.reached = Err(journey::chain(&error));
+                    metadata.reached = Err(chain(&error));
                     None
                 }
             }
@@ -285,11 +285,11 @@ impl Service {
     /// Does it answer like a metadata service? The record is one that nobody writes.
     async fn reached(&self) -> Asked<()> {
         let answer = self.client.get(&self.keys.ram_key("mcctl-doctor")).await;
-        answer.map(drop).map_err(|error| journey::chain(&error))
+        answer.map(drop).map_err(|error| chain(&error))
     }
 
     async fn records(&self, name: &str) -> Records {
-        let ram = self.client.get(&self.keys.ram_key(name)).await.map_err(|error| journey::chain(&error));
+        let ram = self.client.get(&self.keys.ram_key(name)).await.map_err(|error| chain(&error));
         let protocol = |body: &[u8]| match SegmentDescriptor::from_json(body) {
             Ok(descriptor) => Ok(descriptor.map(|descriptor| descriptor.protocol)),
             Err(error) => Err(error.to_string()),
@@ -306,7 +306,7 @@ impl Service {
         match self.client.get(&self.keys.rpc_meta_key(name)).await {
             Ok(Some(body)) => RpcMeta::from_json(&body).map(|RpcMeta(at)| Some(at)).map_err(|error| error.to_string()),
             Ok(None) => Ok(None),
-            Err(error) => Err(journey::chain(&error)),
+            Err(error) => Err(chain(&error)),
         }
     }
 }
@@ -333,7 +333,7 @@ async fn join<E: Env>(env: &E, question: &Question, config: &NodeConfig, facts: 
     config.client.transfer_deadline = question.limit;
     let client = match store::Node::start(config, env.clone()).await {
         Ok(client) => client,
-        Err(error) => return nobody(format!("this host cannot join as a client: {}", journey::chain(&error))),
+        Err(error) => return nobody(format!("this host cannot join as a client: {}", chain(&error))),
     };
     for node in
         facts.nodes.iter_mut().filter(|node| node.dial == Dial::Answers && node.described.is_none()).take(AT_ONCE)

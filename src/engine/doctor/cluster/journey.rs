@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::engine::base::{ErrorCode, Mono, ObjectKey};
+use crate::engine::doctor::chain;
 use crate::engine::doctor::cluster::facts::{Done, Fall, FallKind, Journey, Journeys, Lanes, Moved, Segment};
 use crate::engine::doctor::cluster::room::Room;
 use crate::engine::env::Env;
@@ -215,20 +216,6 @@ fn kind(error: &StoreError) -> FallKind {
         StoreError::Transfer { .. } => FallKind::Transfer,
         _ => FallKind::Other,
     }
-}
-
-/// An error and what it comes from, in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut inner = error.source();
-    while let Some(source) = inner {
-        let more = source.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        inner = source.source();
-    }
-    text
 }
 
 #[cfg(test)]

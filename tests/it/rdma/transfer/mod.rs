@@ -3,6 +3,7 @@
 //! Some take links down.
 
 mod again;
+mod doctor;
 mod faults;
 mod handshake;
 mod leaks;

@@ -1,0 +1,358 @@
+//! Another engine over RDMA: which, how this host joins it, and every way to it as a table.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use comfy_table::{Table, presets};
+use serde::Serialize;
+
+use crate::commands::error::Failure;
+use crate::commands::output;
+use crate::commands::serve::node;
+use crate::commands::store::link::LinkArgs;
+use crate::commands::transport::TransportArgs;
+use crate::engine::base::HostPort;
+use crate::engine::base::text::escaped;
+use crate::engine::check::Report;
+use crate::engine::doctor::peer::{self, CHECKS, Facts, Peer, Question, explain};
+use crate::engine::doctor::{self, Selection};
+use crate::engine::env::{Env, RealEnv, deadline};
+use crate::engine::metadata::{CallLimits, MetadataUri};
+use crate::engine::store::name::{NodeName, PORTS};
+use crate::engine::sys::interface;
+use crate::engine::transfer::rdma::trial::{Attempt, Cause, End, Failure as Failed, Tried};
+use crate::engine::transfer::{Protocol, TransferConfig, TransferSettings};
+
+/// Flags for another engine.
+#[derive(Clone, Debug, clap::Args)]
+pub struct PeerArgs {
+    /// Segments of other hosts' engines to reach over RDMA, from each device of this host to each of theirs: HOST:PORT of the handshake
+    /// port, or with --metadata-server the name there
+    #[arg(long, value_name = "SEGMENT,...", value_delimiter = ',')]
+    rdma_peer: Vec<String>,
+    /// RDMA devices of this host for that [default: all that can be used; environment: MOONCAKE_DEVICE]
+    #[arg(long, value_name = "NAME,..", requires = "rdma_peer")]
+    device_name: Option<String>,
+}
+
+impl PeerArgs {
+    /// Is a peer named?
+    pub(super) fn is_asked(&self) -> bool {
+        !self.rdma_peer.is_empty()
+    }
+
+    /// The question; or why there is none.
+    ///
+    /// # Errors
+    /// A flag is no name, or no metadata service.
+    pub(super) async fn question(
+        &self,
+        link: &LinkArgs,
+        selection: &Selection,
+        is_this_host: bool,
+    ) -> Result<Result<Question, String>, Failure> {
+        if !self.is_asked() {
+            return Ok(Err("no peer is named: give --rdma-peer HOST:PORT".to_owned()));
+        }
+        if !is_this_host {
+            return Ok(Err("the devices of another host cannot be opened".to_owned()));
+        }
+        let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.trim().is_empty());
+        let metadata = match (&link.metadata_server, variable("MOONCAKE_TE_META_DATA_SERVER")) {
+            (Some(text), _) => node::metadata(text, format!("--metadata-server {text}"))?,
+            (None, Some(text)) => node::metadata(&text, format!("MOONCAKE_TE_META_DATA_SERVER={text}"))?,
+            (None, None) => MetadataUri::P2p,
+        };
+        for segment in &self.rdma_peer {
+            let is_name = match metadata {
+                MetadataUri::P2p => HostPort::split(segment).map(drop).map_err(|error| error.to_string()),
+                MetadataUri::Http(_) if segment.is_empty() => Err("it is empty".to_owned()),
+                MetadataUri::Http(_) => Ok(()),
+            };
+            is_name.map_err(|found| {
+                Failure::usage(format!("--rdma-peer {segment}: the name of a segment is expected")).found(found).next(
+                    "give HOST:PORT as the engine prints it (mcctl serve store, mcctl bench transfer --mode target), or with \
+                     --metadata-server the name there",
+                )
+            })?;
+        }
+        if !CHECKS.iter().any(|check| selection.wants(check)) {
+            return Ok(Err("none is wanted".to_owned()));
+        }
+        let (settings, warnings) = TransferSettings::from_env(&|name| std::env::var(name).ok());
+        for warning in warnings {
+            output::say(format_args!("warning: {warning}"));
+        }
+        let given = link.local_hostname.clone().or_else(|| variable("MOONCAKE_LOCAL_HOSTNAME"));
+        let at = toward(&metadata, &self.rdma_peer[0]);
+        let limit = link.master.timeout.max(Duration::from_millis(1));
+        let config = own_name(given, at, limit).await.and_then(|host| {
+            let name = match metadata {
+                MetadataUri::P2p => host,
+                MetadataUri::Http(_) => {
+                    let env = RealEnv::new();
+                    NodeName::reserve(&host, PORTS, || env.rng()).map_err(|error| error.to_string())?.name.to_string()
+                }
+            };
+            let args = TransportArgs {
+                protocol: Some("rdma".to_owned()),
+                device_name: self.device_name.clone(),
+                allow_tcp_fallback: false,
+            };
+            // The variable that forces TCP is for engines that serve.
+            let transport = args.transport(|name| variable(name).filter(|_| name != "MC_FORCE_TCP"));
+            let usual = CallLimits::default();
+            let mut settings = settings;
+            settings.metadata = CallLimits { connect: usual.connect.min(limit), call: limit };
+            Ok(TransferConfig {
+                local_server_name: name,
+                metadata,
+                protocol: Protocol::Rdma,
+                announce_host: None,
+                rdma: transport.map_err(|failure| failure.what)?.rdma,
+                settings,
+            })
+        });
+        Ok(Ok(Question { segments: self.rdma_peer.clone(), config, limit, stop: Arc::default() }))
+    }
+}
+
+/// Whom this host has to be reached from: the peer, or the host of the metadata service.
+fn toward(metadata: &MetadataUri, segment: &str) -> Option<HostPort> {
+    let authority = match metadata {
+        MetadataUri::P2p => segment,
+        MetadataUri::Http(url) => url.split("://").nth(1)?.split('/').next()?,
+    };
+    let (host, port) = HostPort::split(authority).ok()?;
+    Some(HostPort::new(host, port.unwrap_or(1)))
+}
+
+/// This host's name towards `at`, `given` or found: that may ask the resolver, which blocks.
+async fn own_name(given: Option<String>, at: Option<HostPort>, limit: Duration) -> Result<String, String> {
+    if let Some(given) = given {
+        let (host, _) = HostPort::split(&given).map_err(|error| format!("--local-hostname {given}: {error}"))?;
+        return Ok(if host.contains(':') { format!("[{host}]") } else { host });
+    }
+    let Some(at) = at else { return Ok("127.0.0.1".to_owned()) };
+    if at.is_loopback() {
+        return Ok("127.0.0.1".to_owned());
+    }
+    let shown = at.to_string();
+    let naming = tokio::task::spawn_blocking(move || interface::address_towards(&at.host, at.port));
+    let found =
+        deadline(&RealEnv::new(), limit, naming).await.map_err(|_| format!("{shown} is not resolved in time"))?;
+    match found.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())) {
+        Ok(Some(address @ IpAddr::V6(_))) => Ok(format!("[{address}]")),
+        Ok(Some(address)) => Ok(address.to_string()),
+        Ok(None) => Err(format!("this host has no address towards {shown}: give --local-hostname")),
+        Err(error) => Err(format!("{shown} cannot be resolved: {error}")),
+    }
+}
+
+/// What the peers' checks say, and what they rest on.
+pub(super) async fn look(question: &Result<Question, String>, selection: &Selection) -> (Vec<Report>, Facts) {
+    let wants = |id: &str| CHECKS.iter().any(|check| check.id == id && selection.wants(check));
+    match question {
+        Ok(question) => peer::run(&RealEnv::new(), question, &wants).await,
+        Err(why) => (doctor::skipped(CHECKS, selection, why), Facts::default()),
+    }
+}
+
+/// Every way to each peer, with an empty line after it; nothing where none was tried.
+pub(super) fn table(facts: &Facts) -> String {
+    let tried = facts.peers.iter().filter(|peer| !peer.trials.ways.is_empty());
+    tried
+        .map(|peer| {
+            let mut table = Table::new();
+            table.load_style(presets::NOTHING);
+            table.set_header(["from", "address", "to", "address", "outcome"]);
+            for tried in &peer.trials.ways {
+                let end = &peer.trials.ends[tried.end];
+                table.add_row([
+                    format!("{} port {}", end.device, end.port),
+                    explain::row(&tried.attempt.gid),
+                    escaped(&tried.theirs),
+                    explain::address(&tried.their_gid),
+                    outcome(end, tried),
+                ]);
+            }
+            format!("RDMA to {}\n{}\n\n", escaped(&peer.segment), table.trim_fmt())
+        })
+        .collect()
+}
+
+fn outcome(end: &End, tried: &Tried) -> String {
+    match (&tried.attempt.result, explain::figures(&tried.attempt)) {
+        (Ok(_), Some(figures)) => format!("ok: {figures}"),
+        (Ok(_), None) => "ok".to_owned(),
+        (Err(failure), _) => {
+            let other = tried.others.iter().find(|other| other.result.is_ok());
+            let other = other.map(|other| format!("; GID {} works", other.gid.index)).unwrap_or_default();
+            let step = explain::word(failure.step);
+            format!("fails at {step}: {}{other}", escaped(&explain::why(end, tried, failure).what))
+        }
+    }
+}
+
+/// A peer in the JSON document.
+#[derive(Debug, Serialize)]
+pub(super) struct Line<'a> {
+    segment: &'a str,
+    protocol: Option<&'a str>,
+    devices: Vec<TheirLine<'a>>,
+    own_devices: Vec<OwnLine<'a>>,
+    unused_devices: Vec<UnusedLine<'a>>,
+    ways: Vec<WayLine<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct TheirLine<'a> {
+    name: &'a str,
+    lid: u16,
+    gid: &'a str,
+}
+
+#[derive(Debug, Serialize)]
+struct OwnLine<'a> {
+    name: &'a str,
+    port: u8,
+    lid: u16,
+    gid_index: u32,
+    gid: String,
+    gid_kind: &'static str,
+    netdev: Option<&'a str>,
+    mtu: u32,
+    active_mtu: u32,
+}
+
+#[derive(Debug, Serialize)]
+struct UnusedLine<'a> {
+    name: &'a str,
+    why: &'a str,
+}
+
+#[derive(Debug, Serialize)]
+struct WayLine<'a> {
+    from: &'a str,
+    to: &'a str,
+    #[serde(flatten)]
+    attempt: AttemptLine<'a>,
+    /// Other rows of this host's port that were tried because this one failed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    others: Vec<AttemptLine<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct AttemptLine<'a> {
+    gid_index: u32,
+    ok: bool,
+    port_state: Option<&'static str>,
+    /// There and back, microseconds: the shortest and the middle one of some writes of no bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    write_us: Option<WriteLine>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    read: Option<ReadLine<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<FailureLine<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct WriteLine {
+    min: f64,
+    median: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct ReadLine<'a> {
+    bytes: u32,
+    us: Option<f64>,
+    failure: Option<FailureLine<'a>>,
+}
+
+/// Which step, by which call, with which number or completion.
+#[derive(Debug, Serialize)]
+struct FailureLine<'a> {
+    step: &'static str,
+    cause: &'static str,
+    call: Option<&'static str>,
+    errno: Option<i32>,
+    completion: Option<&'static str>,
+    words: &'a str,
+}
+
+impl<'a> Line<'a> {
+    pub(super) fn of(peer: &'a Peer) -> Line<'a> {
+        let trials = &peer.trials;
+        let found = peer.found.as_ref().ok();
+        let devices = found.map(|descriptor| descriptor.devices.as_slice()).unwrap_or_default();
+        Line {
+            segment: &peer.segment,
+            protocol: found.map(|descriptor| descriptor.protocol.as_str()),
+            devices: devices.iter().map(|d| TheirLine { name: &d.name, lid: d.lid, gid: &d.gid }).collect(),
+            own_devices: trials.ends.iter().map(own).collect(),
+            unused_devices: trials.unused.iter().map(|u| UnusedLine { name: &u.device, why: &u.why }).collect(),
+            ways: trials
+                .ways
+                .iter()
+                .map(|tried| WayLine {
+                    from: &trials.ends[tried.end].device,
+                    to: &tried.theirs,
+                    attempt: attempt(&tried.attempt),
+                    others: tried.others.iter().map(attempt).collect(),
+                })
+                .collect(),
+        }
+    }
+}
+
+fn own(end: &End) -> OwnLine<'_> {
+    OwnLine {
+        name: &end.device,
+        port: end.port,
+        lid: end.lid,
+        gid_index: end.gid.index,
+        gid: end.gid.gid.to_string(),
+        gid_kind: end.gid.kind.name(),
+        netdev: end.gid.netdev.as_deref(),
+        mtu: end.mtu,
+        active_mtu: end.active_mtu,
+    }
+}
+
+fn attempt(attempt: &Attempt) -> AttemptLine<'_> {
+    let figures = attempt.result.as_ref().ok();
+    let read = figures.and_then(|figures| figures.read.as_ref());
+    AttemptLine {
+        gid_index: attempt.gid.index,
+        ok: read.map_or(figures.is_some(), |read| read.result.is_ok()),
+        port_state: attempt.port_state.map(|state| state.name()),
+        write_us: figures.and_then(|figures| {
+            let (min, median) = (figures.writes.first()?, figures.writes.get(figures.writes.len() / 2)?);
+            Some(WriteLine { min: us(*min), median: us(*median) })
+        }),
+        read: read.map(|read| ReadLine {
+            bytes: read.bytes,
+            us: read.result.as_ref().ok().copied().map(us),
+            failure: read.result.as_ref().err().map(failure),
+        }),
+        failure: attempt.result.as_ref().err().map(failure),
+    }
+}
+
+fn failure(failed: &Failed) -> FailureLine<'_> {
+    let (cause, call, errno, completion) = match failed.cause {
+        Cause::Verb { call, errno } => ("verb", Some(call), Some(errno), None),
+        Cause::Completion(status) => ("completion", None, None, Some(status.name())),
+        Cause::Silence(_) => ("silence", None, None, None),
+        Cause::Refused => ("refused", None, None, None),
+        Cause::Unreachable => ("unreachable", None, None, None),
+        Cause::NoRdma => ("no-rdma", None, None, None),
+        Cause::Answer => ("answer", None, None, None),
+    };
+    FailureLine { step: explain::word(failed.step), cause, call, errno, completion, words: &failed.words }
+}
+
+fn us(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e7).round() / 10.0
+}

@@ -1,0 +1,350 @@
+use super::explain;
+use super::*;
+use crate::engine::check::{Severity, Status};
+use crate::engine::sys::verbs::{LinkLayer, PortState, Status as Completed};
+use crate::engine::topology::gid::{Gid, GidKind};
+use crate::engine::transfer::rdma::RdmaStep;
+use crate::engine::transfer::rdma::trial::{Attempt, Cause, End, Failure, Figures, Read, Tried, Unused};
+use crate::engine::wire::json::Device;
+
+const HERE: &str = "::ffff:192.0.2.1";
+const THERE: &str = "::ffff:192.0.2.2";
+const LINK_LOCAL: &str = "fe80::5054:ff:fe12:3450";
+const THERE_TEXT: &str = "00:00:00:00:00:00:00:00:00:00:ff:ff:c0:00:02:02";
+
+fn row(index: u32, gid: &str, kind: GidKind) -> Gid {
+    Gid::new(index, gid.parse().unwrap(), kind, Some("eth0".into())).unwrap()
+}
+
+fn end(device: &str, gid: Gid) -> End {
+    End {
+        device: device.into(),
+        port: 1,
+        layer: LinkLayer::Ethernet,
+        active_mtu: 4096,
+        mtu: 4096,
+        lid: 0,
+        gid,
+        asked: None,
+    }
+}
+
+fn failure(step: RdmaStep, cause: Cause, words: &str) -> Failure {
+    Failure { step, cause, words: words.into() }
+}
+
+fn rtr(errno: i32) -> Failure {
+    let call = "ibv_modify_qp to RTR";
+    failure(RdmaStep::Rtr, Cause::Verb { call, errno }, "ibv_modify_qp to RTR failed on rxe0 (pair 17): (os error)")
+}
+
+fn silence() -> Failure {
+    let limit = Duration::from_secs(5);
+    failure(RdmaStep::Move, Cause::Silence(limit), "no completion within 5s")
+}
+
+fn figures() -> Figures {
+    let us = Duration::from_micros;
+    Figures { writes: vec![us(9), us(10), us(30)], read: Some(Read { bytes: 16_384, result: Ok(us(40)) }) }
+}
+
+fn attempt(gid: Gid, result: Result<Figures, Failure>) -> Attempt {
+    Attempt { gid, port_state: Some(PortState(4)), result }
+}
+
+fn tried(gid: Gid, result: Result<Figures, Failure>) -> Tried {
+    let attempt = attempt(gid, result);
+    Tried { end: 0, theirs: "mlx5_0".into(), their_gid: THERE.parse().unwrap(), attempt, others: Vec::new() }
+}
+
+fn v2() -> Gid {
+    row(3, HERE, GidKind::RoceV2)
+}
+
+fn descriptor() -> SegmentDescriptor {
+    SegmentDescriptor {
+        name: "192.0.2.2:15000".into(),
+        protocol: "rdma".into(),
+        devices: vec![Device { name: "mlx5_0".into(), lid: 0, gid: THERE_TEXT.into() }],
+        ..SegmentDescriptor::default()
+    }
+}
+
+fn peer(trials: Trials) -> Peer {
+    Peer { segment: "192.0.2.2:15000".into(), found: Ok(descriptor()), trials, took: Duration::from_millis(3) }
+}
+
+/// One way from one device.
+fn one(end: End, way: Tried) -> Facts {
+    Facts { no_start: None, peers: vec![peer(Trials { ends: vec![end], unused: Vec::new(), ways: vec![way] })] }
+}
+
+fn status(facts: &Facts, id: &str) -> Status {
+    judge(facts, &|wanted| wanted == id).pop().unwrap().status
+}
+
+#[track_caller]
+fn found(facts: &Facts, id: &str) -> (Severity, String, String, String) {
+    match status(facts, id) {
+        Status::Found(mut findings) if findings.len() == 1 => {
+            let one = findings.remove(0);
+            for text in [&one.finding, &one.evidence, &one.remedy] {
+                assert!(!text.is_empty() && !text.ends_with('.') && !text.contains('\n'), "{text}");
+            }
+            (one.severity, one.finding, one.evidence, one.remedy)
+        }
+        other => panic!("{id}: {other:?}"),
+    }
+}
+
+#[test]
+fn a_way_that_works_passes_every_check_with_its_times() {
+    let facts = one(end("mlx5_0", v2()), tried(v2(), Ok(figures())));
+    for check in CHECKS {
+        let Status::Passed(seen) = status(&facts, check.id) else { panic!("{}", check.id) };
+        if check.id == "peer-found" {
+            assert_eq!(seen, "192.0.2.2:15000: mlx5_0 192.0.2.2");
+        } else {
+            let way = "1 way: mlx5_0 to 192.0.2.2:15000@mlx5_0 (10.0 us there and back, a read of 16384 bytes 40.0 us)";
+            assert_eq!(seen, way);
+        }
+    }
+}
+
+#[test]
+fn every_check_is_provoked() {
+    let mut gone = one(end("mlx5_0", v2()), tried(v2(), Ok(figures())));
+    gone.peers[0].found = Err("lost 192.0.2.2:15000 while connecting: Connection refused (os error 111)".into());
+    gone.peers[0].trials = Trials::default();
+    let connected = one(end("mlx5_0", v2()), tried(v2(), Err(rtr(libc::ENETUNREACH))));
+    let answers = one(end("mlx5_0", v2()), tried(v2(), Err(silence())));
+    let small = Figures { read: Some(Read { bytes: 16_384, result: Err(silence()) }), ..figures() };
+    let packets = one(end("mlx5_0", v2()), tried(v2(), Ok(small)));
+    let by: [(&str, &Facts); 4] =
+        [("peer-found", &gone), ("peer-connected", &connected), ("peer-answers", &answers), ("peer-packets", &packets)];
+    assert!(by.iter().map(|(id, _)| *id).eq(CHECKS.iter().map(|check| check.id)));
+    for (id, facts) in by {
+        assert_eq!(found(facts, id).0, Severity::Error, "{id}");
+        // The step that failed is told once; those before it passed, and those after it were not reached.
+        let at = CHECKS.iter().position(|check| check.id == id).unwrap();
+        for (other, check) in CHECKS.iter().enumerate().filter(|(other, _)| *other != at) {
+            let status = status(facts, check.id);
+            let is_so =
+                if other < at { matches!(status, Status::Passed(_)) } else { matches!(status, Status::Skipped(_)) };
+            assert!(is_so, "{id}, then {}: {status:?}", check.id);
+        }
+    }
+}
+
+#[test]
+fn what_a_peer_announces_is_looked_at_before_anything_is_tried() {
+    let facts = |change: &dyn Fn(&mut SegmentDescriptor)| {
+        let mut peer = peer(Trials::default());
+        peer.found.as_mut().map(change).unwrap();
+        Facts { no_start: None, peers: vec![peer] }
+    };
+    let tcp = found(&facts(&|d| d.protocol = "tcp".into()), "peer-found");
+    assert!(tcp.1.ends_with("does not move its bytes over rdma") && tcp.3.contains("--protocol rdma"), "{tcp:?}");
+    let none = found(&facts(&|d| d.devices.clear()), "peer-found");
+    assert_eq!(none.2, "its descriptor lists no device");
+    let null = |d: &mut SegmentDescriptor| {
+        d.devices.push(Device { name: "mlx5_1".into(), lid: 0, gid: ["00"; 16].join(":") });
+    };
+    let half = found(&facts(&null), "peer-found");
+    assert_eq!((half.0, half.2.as_str()), (Severity::Warning, "mlx5_1 without a GID that can be used"));
+}
+
+#[test]
+fn without_an_own_end_it_is_said_why_and_nothing_passes() {
+    let facts =
+        Facts { no_start: Some("rdma cannot be used on this host: there is no RDMA device".into()), peers: Vec::new() };
+    let (severity, _, evidence, remedy) = found(&facts, "peer-connected");
+    assert_eq!(severity, Severity::Error);
+    assert!(evidence.contains("there is no RDMA device") && remedy.contains("mcctl devices"), "{evidence} {remedy}");
+    for id in ["peer-found", "peer-answers", "peer-packets"] {
+        assert!(matches!(status(&facts, id), Status::Skipped(_)), "{id}");
+    }
+}
+
+/// Step, cause, words of the peer; the row of ours; parts of what is found, and of what is to be done.
+type Case = (RdmaStep, Cause, &'static str, Gid, &'static [&'static str], &'static str);
+
+#[test]
+fn the_step_the_number_and_the_addresses_say_which_attribute_it_is() {
+    let verb = |call, errno| Cause::Verb { call, errno };
+    let to_rtr = |errno| verb("ibv_modify_qp to RTR", errno);
+    let local = || row(0, LINK_LOCAL, GidKind::RoceV2);
+    let v1 = || row(2, HERE, GidKind::RoceV1);
+    let quiet = Cause::Silence(Duration::from_secs(5));
+    let cases: Vec<Case> = vec![
+        (RdmaStep::Register, verb("ibv_reg_mr", libc::ENOMEM), "", v2(), &["locked memory"], "RLIMIT_MEMLOCK"),
+        (RdmaStep::Init, verb("ibv_create_qp", libc::EINVAL), "", v2(), &["no queue pair can be made"], "MC_MAX_SGE"),
+        (RdmaStep::Init, verb("ibv_create_qp", libc::ENOMEM), "", v2(), &["locked memory"], "RLIMIT_MEMLOCK"),
+        (
+            RdmaStep::Init,
+            verb("ibv_modify_qp to INIT", libc::EINVAL),
+            "",
+            v2(),
+            &["RESET to INIT", "P_Key"],
+            "MC_PKEY_INDEX",
+        ),
+        (RdmaStep::Dial, Cause::Unreachable, "", v2(), &["get no answer"], "15000-17000"),
+        (RdmaStep::Dial, Cause::NoRdma, "", v2(), &["no RDMA behind it"], "another process"),
+        (RdmaStep::Dial, Cause::Answer, "", v2(), &["cannot be used"], "log"),
+        (
+            RdmaStep::Dial,
+            Cause::Refused,
+            "Failed to modify QP to RTR, check mtu, gid, peer lid, peer qp num: 22",
+            local(),
+            &["the peer's own queue pairs", "GID 0", "a link-local address", "an IPv4 address"],
+            "mcctl devices there",
+        ),
+        (RdmaStep::Dial, Cause::Refused, "QP count mismatch in peer", v2(), &["MC_NUM_QP_PER_EP"], "MC_NUM_QP_PER_EP"),
+        (RdmaStep::Dial, Cause::Refused, "Invalid peer GID: zz", v2(), &["cannot use the address", "GID 3"], "0.3.11"),
+        (
+            RdmaStep::Dial,
+            Cause::Refused,
+            "peer nic path inconsistency",
+            v2(),
+            &["does not know itself"],
+            "earlier life",
+        ),
+        (RdmaStep::Dial, Cause::Refused, "no", v2(), &["refuses the connection"], "log"),
+        (RdmaStep::Ready, Cause::Unreachable, "", v2(), &["ready message"], "log"),
+        (
+            RdmaStep::Rtr,
+            to_rtr(libc::EINVAL),
+            "",
+            local(),
+            &["INIT to RTR", "EINVAL", "the GID index: GID 0", "a link-local address", "192.0.2.2 is an IPv4 address"],
+            "MC_GID_INDEX",
+        ),
+        (RdmaStep::Rtr, to_rtr(libc::ENOENT), "", v2(), &["ENOENT", "row 3", "empty by now"], "MC_GID_INDEX"),
+        (
+            RdmaStep::Rtr,
+            to_rtr(libc::ETIMEDOUT),
+            "",
+            v2(),
+            &["ETIMEDOUT", "the peer's GID", "192.0.2.1"],
+            "ip route get 192.0.2.2",
+        ),
+        (
+            RdmaStep::Rtr,
+            to_rtr(libc::EHOSTUNREACH),
+            "",
+            v2(),
+            &["EHOSTUNREACH", "nothing leads"],
+            "ping -I eth0 192.0.2.2",
+        ),
+        (
+            RdmaStep::Rtr,
+            to_rtr(libc::EINVAL),
+            "",
+            v2(),
+            &["EINVAL", "GID index 3", "path MTU 4096", "192.0.2.2"],
+            "MC_MTU",
+        ),
+        (RdmaStep::Rts, verb("ibv_modify_qp to RTS", libc::EINVAL), "", v2(), &["RTR to RTS"], "compatibility mode"),
+        (RdmaStep::Post, verb("ibv_post_send", libc::ENOMEM), "", v2(), &["takes no work request"], "dmesg"),
+        (RdmaStep::Move, quiet, "", v1(), &["RTS", "no packet comes back", "RoCE v1"], "RoCE v2 row"),
+        (RdmaStep::Move, quiet, "", local(), &["no packet comes back", "a link-local address"], "MC_GID_INDEX"),
+        (
+            RdmaStep::Move,
+            Cause::Completion(Completed(12)),
+            "",
+            v2(),
+            &["no packet comes back", "a firewall"],
+            "UDP port 4791",
+        ),
+        (RdmaStep::Move, Cause::Completion(Completed(9)), "", v2(), &["REM_INV_REQ_ERR"], "MC_MTU"),
+    ];
+    for (step, cause, words, gid, parts, next) in cases {
+        let why = explain::why(&end("mlx5_0", gid.clone()), &tried(gid, Ok(figures())), &failure(step, cause, words));
+        for part in parts {
+            assert!(why.what.contains(part), "{step:?} {cause:?}: '{part}' is not in {why:?}");
+        }
+        assert!(why.next.contains(next), "{step:?} {cause:?}: '{next}' is not in {why:?}");
+    }
+}
+
+#[test]
+fn who_asked_for_the_row_is_named_and_a_row_that_works_is_the_advice() {
+    let local = row(0, LINK_LOCAL, GidKind::RoceV2);
+    let mut way = tried(local.clone(), Err(rtr(libc::EINVAL)));
+    let asked = End { asked: Some("MC_GID_INDEX"), ..end("mlx5_0", local) };
+    way.others = vec![attempt(row(1, HERE, GidKind::RoceV1), Err(silence())), attempt(v2(), Ok(figures()))];
+    let (_, what, evidence, next) = found(&one(asked.clone(), way.clone()), "peer-connected");
+    assert!(what.starts_with("1 way to 192.0.2.2:15000: INIT to RTR fails (EINVAL)"), "{what}");
+    assert!(what.contains("(MC_GID_INDEX asks for it)"), "{what}");
+    assert!(
+        evidence.starts_with("mlx5_0 port 1 ACTIVE, GID 0 fe80::5054:ff:fe12:3450 (RoCE v2, eth0), MTU 4096, to "),
+        "{evidence}"
+    );
+    assert_eq!(
+        next,
+        "set MC_GID_INDEX=3 on this host: with its GID 3 192.0.2.1 (RoCE v2, eth0) this way works (tried)"
+    );
+    way.others.pop();
+    let (.., next) = found(&one(asked, way), "peer-connected");
+    assert!(next.ends_with("; with GID 1 of this host it fails, too (tried)"), "{next}");
+}
+
+#[test]
+fn a_port_that_went_down_is_said_whatever_the_step() {
+    for failure in [rtr(libc::EINVAL), silence()] {
+        let mut way = tried(v2(), Err(failure.clone()));
+        way.attempt.port_state = Some(PortState(1));
+        assert_eq!(explain::why(&end("mlx5_0", v2()), &way, &failure).what, "the port of this host went down");
+    }
+}
+
+#[test]
+fn the_mtu_is_named_where_small_passes_and_large_does_not() {
+    let figures = Figures { read: Some(Read { bytes: 16_384, result: Err(silence()) }), ..figures() };
+    let (_, what, _, next) = found(&one(end("mlx5_0", v2()), tried(v2(), Ok(figures))), "peer-packets");
+    assert!(
+        what.contains("the MTU: packets of 4096") && next.contains("MC_MTU=1024") && next.contains("4200"),
+        "{what}; {next}"
+    );
+    let taken = failure(RdmaStep::Move, Cause::Completion(Completed(10)), "work completion REM_ACCESS_ERR");
+    assert!(explain::packets(&end("mlx5_0", v2()), 16_384, &taken).what.contains("cannot be read"));
+}
+
+#[test]
+fn ways_that_fail_alike_are_one_finding_and_no_error_where_others_work() {
+    let two = |result: &dyn Fn(usize, usize) -> Result<Figures, Failure>| {
+        let ends = vec![end("mlx5_0", v2()), end("mlx5_1", v2())];
+        let way = |(from, to): (usize, usize)| Tried {
+            end: from,
+            theirs: format!("mlx5_{to}"),
+            ..tried(v2(), result(from, to))
+        };
+        let ways = [(0, 0), (0, 1), (1, 0), (1, 1)].map(way).to_vec();
+        Facts { no_start: None, peers: vec![peer(Trials { ends, unused: Vec::new(), ways })] }
+    };
+    let facts = two(&|from, _| if from == 0 { Ok(figures()) } else { Err(silence()) });
+    let (severity, what, evidence, next) = found(&facts, "peer-answers");
+    assert!(severity == Severity::Warning && what.starts_with("2 ways to "), "{what}");
+    assert!(evidence.contains("@mlx5_0") && evidence.contains("@mlx5_1") && next.contains("4791"), "{evidence} {next}");
+    let rails = two(&|from, to| if from == to { Ok(figures()) } else { Err(silence()) });
+    assert!(found(&rails, "peer-answers").3.contains("MC_ENABLE_DEST_DEVICE_AFFINITY=1"));
+}
+
+#[test]
+fn a_device_of_ours_that_is_not_used_is_told_with_why() {
+    let mut facts = one(end("mlx5_0", v2()), tried(v2(), Ok(figures())));
+    let why = "mlx5_1: port 1 is DOWN, not ACTIVE: is the link up?";
+    facts.peers[0].trials.unused.push(Unused { device: "mlx5_1".into(), why: why.into() });
+    let (severity, what, evidence, _) = found(&facts, "peer-connected");
+    assert_eq!((severity, what.as_str(), evidence.as_str()), (Severity::Info, "mlx5_1 of this host is not used", why));
+}
+
+#[test]
+fn infiniband_is_not_judged_by_the_kind_of_its_addresses() {
+    let gid = row(0, LINK_LOCAL, GidKind::Ib);
+    let ib = End { layer: LinkLayer::InfiniBand, lid: 7, ..end("mlx5_0", gid.clone()) };
+    let why = explain::why(&ib, &tried(gid.clone(), Err(silence())), &silence());
+    assert!(why.what.contains("LID 7") && why.next.contains("MC_PKEY_INDEX"), "{why:?}");
+    let why = explain::why(&ib, &tried(gid, Err(rtr(22))), &rtr(22));
+    assert!(why.what.contains("path MTU"), "{why:?}");
+}
