@@ -170,15 +170,9 @@ fn down(end: &End) -> Why {
 fn refused(end: &End, tried: &Tried, words: &str) -> Why {
     let why = |what: String, next: &str| Why { what, next: next.to_owned() };
     if words.contains("RTR") || words.contains("RTS") {
-        let gid = &tried.attempt.gid;
-        return why(
-            format!(
-                "the peer's own queue pairs do not reach RTS towards {} of this host: {}",
-                row(gid),
-                kinds(gid, tried)
-            ),
-            PEERS_ADDRESS,
-        );
+        let transition = if words.contains("to RTS") { "RTR to RTS" } else { "INIT to RTR" };
+        let (gid, kinds) = (row(&tried.attempt.gid), kinds(&tried.attempt.gid, tried));
+        return why(format!("{transition} fails at the peer, towards {gid} of this host: {kinds}"), PEERS_ADDRESS);
     }
     if words.contains("QP count") {
         let what = "the two ends have another number of queue pairs to a connection (MC_NUM_QP_PER_EP)";
@@ -205,8 +199,8 @@ fn refused(end: &End, tried: &Tried, words: &str) -> Why {
 fn kinds(gid: &Gid, tried: &Tried) -> String {
     let (ours, theirs) = (Family::of(&gid.gid), Family::of(&tried.their_gid));
     match ours == theirs {
-        true => format!("both are {}, of networks that may not reach each other, or the MTU differs", ours.name()),
-        false => format!("that is {}, and the peer's is {}", ours.name(), theirs.name()),
+        true => format!("the peer's row, the way between two networks, or the MTU: both are {}", ours.name()),
+        false => format!("the GID index: that is {}, and the peer's is {}", ours.name(), theirs.name()),
     }
 }
 

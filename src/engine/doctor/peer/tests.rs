@@ -196,7 +196,7 @@ fn the_step_the_number_and_the_addresses_say_which_attribute_it_is() {
             Cause::Refused,
             "Failed to modify QP to RTR, check mtu, gid, peer lid, peer qp num: 22",
             local(),
-            &["the peer's own queue pairs", "GID 0", "a link-local address", "an IPv4 address"],
+            &["INIT to RTR fails at the peer", "GID 0", "the GID index", "a link-local address", "an IPv4 address"],
             "mcctl devices there",
         ),
         (RdmaStep::Dial, Cause::Refused, "QP count mismatch in peer", v2(), &["MC_NUM_QP_PER_EP"], "MC_NUM_QP_PER_EP"),

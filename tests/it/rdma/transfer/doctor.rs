@@ -85,8 +85,19 @@ async fn a_row_that_does_not_fit_is_told_and_so_is_one_that_does() {
         evidence.contains("rxe1") && evidence.contains("MC_GID_INDEX asks for GID 77, which is empty"),
         "{evidence}"
     );
+    // Link-local: the peer's queue pairs, whose address is IPv4, cannot be connected towards it.
     let run = doctor(theirs.segment_name(), &[("MC_GID_INDEX", "0")], devices).await;
-    println!("{}", run.stdout);
+    let document = self::document(&run);
+    assert_eq!(run.code, 1);
+    let [what, evidence, remedy] = found(&document, "peer-connected");
+    assert!(what.contains("INIT to RTR fails at the peer, towards GID 0 fe80::"), "{what}");
+    assert!(what.ends_with("the GID index: that is a link-local address, and the peer's is an IPv4 address"), "{what}");
+    assert!(evidence.contains("ibv_modify_qp to RTR failed on rxe0") && evidence.contains("error 22"), "{evidence}");
+    let works = "set MC_GID_INDEX=1 on this host: with its GID 1 192.168.100.2 (RoCE v2, eth1) this way works (tried)";
+    assert_eq!(remedy, works);
+    let way = &document["rdma_peers"][0]["ways"][0];
+    assert_eq!((&way["failure"]["step"], &way["failure"]["cause"]), (&json!("dial"), &json!("refused")), "{way}");
+    assert_eq!((&way["others"][0]["gid_index"], &way["others"][0]["ok"]), (&json!(1), &json!(true)), "{way}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -175,5 +186,7 @@ async fn ends_that_differ_are_told_what_differs() {
     let theirs = start(small).await;
     theirs.register(&memory(1 << 20, 0), Access::Remote).await.unwrap();
     let run = doctor(theirs.segment_name(), &[], &["--device-name", "rxe1", "--json"]).await;
-    println!("{}", run.stdout);
+    let document = self::document(&run);
+    let [what, _, remedy] = found(&document, "peer-packets");
+    assert!(what.contains("the MTU: packets of 4096") && remedy.contains("MC_MTU=1024"), "{what}: {remedy}");
 }
