@@ -21,24 +21,28 @@ struct Frame<'a> {
     error: Option<Value>,
 }
 
+/// A string that is borrowed from the frame where it stands there as it is. (Within an `Option`, serde borrows no bare `Cow`.)
+#[derive(Deserialize)]
+struct Words<'a>(#[serde(borrow)] Cow<'a, str>);
+
 #[derive(Deserialize)]
 struct Choice<'a> {
     /// Of `/v1/completions`.
     #[serde(borrow, default)]
-    text: Option<Cow<'a, str>>,
+    text: Option<Words<'a>>,
     /// Of `/v1/chat/completions`.
     #[serde(borrow, default)]
     delta: Option<Delta<'a>>,
     #[serde(borrow, default)]
-    finish_reason: Option<Cow<'a, str>>,
+    finish_reason: Option<Words<'a>>,
 }
 
 #[derive(Deserialize)]
 struct Delta<'a> {
     #[serde(borrow, default)]
-    content: Option<Cow<'a, str>>,
+    content: Option<Words<'a>>,
     #[serde(borrow, default)]
-    reasoning_content: Option<Cow<'a, str>>,
+    reasoning_content: Option<Words<'a>>,
     #[serde(default)]
     tool_calls: Option<Vec<serde::de::IgnoredAny>>,
 }
@@ -132,7 +136,7 @@ impl Progress {
         let mut tokens = 0;
         // One answer is asked for, so there is one choice.
         if let Some(choice) = frame.choices.into_iter().next() {
-            let said = |text: &Option<Cow<'_, str>>| text.as_deref().is_some_and(|text| !text.is_empty());
+            let said = |text: &Option<Words<'_>>| text.as_ref().is_some_and(|text| !text.0.is_empty());
             tokens = match &choice.delta {
                 Some(delta) => {
                     let said = said(&delta.content) || said(&delta.reasoning_content);
@@ -145,16 +149,16 @@ impl Progress {
                 Some(delta) => (delta.content, delta.reasoning_content),
                 None => (choice.text, None),
             };
-            answer.text.push_str(content.as_deref().unwrap_or_default());
+            answer.text.push_str(content.as_ref().map_or("", |text| &text.0));
             if plain && choice.finish_reason.is_none() {
                 self.around = match (said(&content), said(&thought)) {
-                    (true, false) => content.and_then(|words| Around::of(data, &words, true)),
-                    (false, true) => thought.and_then(|words| Around::of(data, &words, false)),
+                    (true, false) => content.and_then(|words| Around::of(data, &words.0, true)),
+                    (false, true) => thought.and_then(|words| Around::of(data, &words.0, false)),
                     _ => self.around.take(),
                 };
             }
             if let Some(reason) = choice.finish_reason {
-                answer.finish_reason = Some(one_line(&reason, WORD_CHARS));
+                answer.finish_reason = Some(one_line(&reason.0, WORD_CHARS));
             }
         }
         if let Some(usage) = frame.usage {
@@ -167,5 +171,28 @@ impl Progress {
             answer.cached = Some(Cached::from(details));
         }
         Some(tokens)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_that_differ_in_plain_words_only_are_parsed_once() {
+        let chat = |words: &str| {
+            format!(r#"{{"choices":[{{"index":0,"delta":{{"content":"{words}"}},"finish_reason":null}}]}}"#)
+        };
+        let thought = |words: &str| chat(words).replace("content", "reasoning_content");
+        let text = |words: &str| format!(r#"{{"choices":[{{"index":0,"text":"{words}","finish_reason":null}}]}}"#);
+        for (frame, kept) in [(&chat as &dyn Fn(&str) -> String, "one two"), (&thought, ""), (&text, "one two")] {
+            let (mut progress, mut answer) = (Progress::default(), Answer::default());
+            assert_eq!(progress.read(frame("one").as_bytes(), &mut answer), Some(1));
+            let around = progress.around.as_ref().expect("what stands around the words is known");
+            assert_eq!(around.words(frame(" two").as_bytes()), Some(" two"));
+            assert_eq!(around.words(frame(r"\n").as_bytes()), None, "an escape is the parser's business");
+            assert_eq!(progress.read(frame(" two").as_bytes(), &mut answer), Some(1));
+            assert_eq!(answer.text, kept);
+        }
     }
 }
