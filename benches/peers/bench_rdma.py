@@ -2,12 +2,15 @@
 """Runs inside the guest: the transfer engine over RDMA beside the real one and perftest, in turns. `rdma` boots the guest for it.
 
     bench_rdma.py --mcctl BIN [--rounds 9] [--seconds 4] [--ops write,read] [--blocks 65536,1048576] [--batches 16,128]
-                  [--small 4096] [--version V] [--json FILE]
+                  [--small 4096] [--version V] [--minutes 45] [--json FILE]
 
-What a row is: both ends of one make, target on rxe0 and initiator on rxe1, default settings; perftest is ib_write_bw or ib_read_bw
-with two queue pairs between the same devices. Everything is measured in the same way, over a window inside the run: bytes from the
-sending device's packet counter, CPU of both processes (user and system) from /proc, and of the whole guest from /proc/stat, since the
-devices' own work is done by the kernel for nobody. Whoever does not take part is stopped (SIGSTOP) meanwhile.
+What a row is: both ends of one make, target on rxe0 and initiator on rxe1, default settings, one thread; perftest is ib_write_bw or
+ib_read_bw with two queue pairs between the same devices and else its defaults. That is not quite the same work: perftest keeps 128
+requests under way on either queue pair without a pause, polls without sleeping, and moves the same bytes again and again; an
+initiator waits for each batch before it begins the next, and sleeps while it waits. Everything is measured in the same way, over a
+window inside the run: bytes from the sending device's packet counter, CPU of both processes (user and system) from /proc, and of the
+whole guest from /proc/stat, since the devices' own work is done by the kernel for nobody. Whoever does not take part is stopped
+(SIGSTOP) meanwhile. No round is begun that would end after --minutes.
 """
 import argparse
 import json
@@ -22,7 +25,7 @@ sys.dont_write_bytecode = True  # the folder is the repository's
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "tests/rdma-vm"))
 from ends import OURS, VERSIONS, Engine, Target, bench, use  # noqa: E402
-from guest import P2P, PACKET, Failed, Process, free_port, hw, need, packets, stop_all  # noqa: E402
+from guest import P2P, PACKET, Failed, Process, free_port, hw, need, packets, stop_all, wait_for  # noqa: E402
 
 ap = argparse.ArgumentParser()
 ap.add_argument("--mcctl", required=True)
@@ -33,6 +36,7 @@ ap.add_argument("--ops", default="write,read")
 ap.add_argument("--blocks", default="65536,1048576")
 ap.add_argument("--batches", default="16,128")
 ap.add_argument("--small", default="4096")
+ap.add_argument("--minutes", type=float, default=45)
 ap.add_argument("--json")
 a = ap.parse_args()
 use(a.mcctl)
@@ -98,11 +102,20 @@ class Ends:
             self.rest()
 
 
+def listens(port):
+    """Asked of the kernel: perftest takes the first connection for its client's."""
+    found = ""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with open(table) as f:
+            found += f.read()
+    return re.search(rf":{port:04X} [0-9A-F]+:0000 0A ", found)
+
+
 def perftest(op, block):
     port, program = free_port(), f"ib_{op}_bw"
     flags = ["-q", 2, "-s", block, "-x", 1, "-D", a.seconds + 1, "-f", 1, "-p", port, "-F"]
     server = Process(f"{program}-server", [program, "-d", "rxe0", *flags])
-    time.sleep(1)
+    wait_for(f"{server.name} on port {port}", lambda: listens(port))
     client = Process(f"{program}-client", [program, "-d", "rxe1", *flags, "127.0.0.1"])
     try:
         return window(server, client, op)
@@ -175,6 +188,7 @@ def main():
         d = json.loads(text[text.index("{"):text.rindex("}") + 1])
         return {"p50": d["batch_us_p50"], **figures}
 
+    start = time.monotonic()
     for turn in range(a.rounds):
         began = time.monotonic()
         for op in ops:
@@ -188,40 +202,52 @@ def main():
                 todo = [("real", lambda: laps_real(op, size)), (OURS, lambda: laps_ours(op, size))]
                 for name, do in todo[::1 if turn % 2 else -1]:
                     attempt((op, size, 1), name, do)
-        print(f"round {turn + 1}/{a.rounds} took {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+        now = time.monotonic()
+        print(f"round {turn + 1}/{a.rounds} took {now - began:.0f} s", file=sys.stderr, flush=True)
+        if now - start + (now - began) > a.minutes * 60:
+            break
     stop_all()
     report(rounds, ops, blocks, batches)
     return 0
 
 
+def table(head, lines):
+    print("\n| " + " | ".join(head) + " |\n" + "|" + "---|" * len(head))
+    for line in lines:
+        print("| " + " | ".join(str(cell) for cell in line) + " |")
+
+
 def report(rounds, ops, blocks, batches):
-    print("\n| op | block | batch | real MB/s | mcctl MB/s | perftest MB/s | mcctl/real | mcctl/perftest | CPU s/GB real | mcctl | "
-          "CPU ratio | guest CPU ratio | rounds |")
-    print("|" + "---|" * 13)
+    """Medians with the interval that holds the median with some 95 % (of fewer than nine rounds: the extremes)."""
+    speed, cost, small = [], [], []
     for op in ops:
         for block in blocks:
             bare = rounds.get((op, block, 0), {})
             for n in batches:
                 rows = [dict(r, **bare.get(t, {})) for t, r in sorted(rounds.get((op, block, n), {}).items())]
 
-                def of(name, key):
+                def of(name, key, digits=1):
                     v = [r[name][key] for r in rows if name in r]
-                    return middle(v) if v else None
-                print(f"| {op} | {block} | {n} | {shown(of('real', 'mb_s'), 1)} | {shown(of(OURS, 'mb_s'), 1)} | "
-                      f"{shown(of('perftest', 'mb_s'), 1)} | {shown(ratio(rows, OURS, 'real', 'mb_s'))} | "
-                      f"{shown(ratio(rows, OURS, 'perftest', 'mb_s'))} | {shown(of('real', 'cpu'), 1)} | {shown(of(OURS, 'cpu'), 1)} | "
-                      f"{shown(ratio(rows, OURS, 'real', 'cpu'))} | {shown(ratio(rows, OURS, 'real', 'guest'))} | "
-                      f"{shown(ratio(rows, OURS, 'real', 'said_mb_s'))} | {len(rows)} |")
-    print("\n| op | bytes | real p50 us | mcctl p50 us | mcctl/real | rounds |")
-    print("|" + "---|" * 6)
-    for op in ops:
+                    return shown(middle(v) if v else None, digits)
+
+                def over(name, key):
+                    return shown(ratio(rows, OURS, name, key))
+                what = [op, block, n]
+                all_three = ("real", OURS, "perftest")
+                speed.append([*what, *(of(name, "mb_s") for name in all_three), over("real", "mb_s"), over("perftest", "mb_s"),
+                              over("real", "said_mb_s"), len(rows)])
+                cost.append([*what, *(of(name, "cpu", 2) for name in all_three), over("real", "cpu"),
+                             *(of(name, "guest") for name in all_three), over("real", "guest"), over("perftest", "guest")])
         for size in ints(a.small):
             rows = [r for _, r in sorted(rounds.get((op, size, 1), {}).items())]
-
-            def of(name):
-                v = [r[name]["p50"] for r in rows if name in r]
-                return middle(v) if v else None
-            print(f"| {op} | {size} | {shown(of('real'), 0)} | {shown(of(OURS), 0)} | {shown(ratio(rows, OURS, 'real', 'p50'))} | {len(rows)} |")
+            laps = {name: [r[name]["p50"] for r in rows if name in r] for name in ("real", OURS)}
+            medians = [shown(middle(v) if v else None, 0) for v in laps.values()]
+            small.append([op, size, *medians, shown(ratio(rows, OURS, "real", "p50")), len(rows)])
+    what = ["op", "block", "batch"]
+    table([*what, "real MB/s", "mcctl", "perftest", "mcctl/real", "mcctl/perftest", "mcctl/real by their own words", "rounds"], speed)
+    table([*what, "CPU s/GB of both processes: real", "mcctl", "perftest", "mcctl/real", "CPU s/GB of the guest: real", "mcctl", "perftest",
+           "mcctl/real", "mcctl/perftest"], cost)
+    table(["op", "bytes", "p50 us: real", "mcctl", "mcctl/real", "rounds"], small)
     print(f"\nretransmissions meanwhile: {sum(hw(d, 'duplicate_request') + hw(d, 'retry_exceeded_err') for d in packets())}")
 
 
