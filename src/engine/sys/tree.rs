@@ -95,7 +95,7 @@ impl Tree {
 
     /// Where `path` really lies when all links are followed, from the root; `None` when it is not there.
     pub fn resolve(&self, path: &str) -> Option<String> {
-        let place = self.place(path).ok()??;
+        let place = self.inside(path).ok()??;
         let below = place.strip_prefix(&self.root).ok()?;
         Some(format!("/{}", below.to_str()?))
     }
@@ -109,14 +109,29 @@ impl Tree {
         Ok(access(&place, AccessFlags::R_OK | AccessFlags::W_OK)?)
     }
 
-    /// The file itself, every link followed.
+    /// Where to open `path`; `None` where nothing is.
     fn place(&self, path: &str) -> io::Result<Option<PathBuf>> {
-        match self.root.join(path.trim_start_matches('/')).canonicalize() {
-            Ok(place) if place.starts_with(&self.root) => Ok(Some(place)),
-            Ok(_) => Ok(None),
-            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
-            Err(e) => Err(e),
+        if !self.is_this_host() {
+            return self.inside(path);
         }
+        // No link leads out of `/`, and following each by hand would be a dozen system calls for a file, of which a host has thousands.
+        let place = self.root.join(path.trim_start_matches('/'));
+        Ok(if_there(fs::metadata(&place))?.map(|_| place))
+    }
+
+    /// The file itself, every link followed; `None` where one leads out of the root.
+    fn inside(&self, path: &str) -> io::Result<Option<PathBuf>> {
+        let place = if_there(self.root.join(path.trim_start_matches('/')).canonicalize())?;
+        Ok(place.filter(|place| place.starts_with(&self.root)))
+    }
+}
+
+/// `None` where there is no such file.
+fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(e) => Err(e),
     }
 }
 
@@ -161,6 +176,23 @@ mod tests {
         assert_eq!(tree.text("/").unwrap_err().path, "/");
         assert_eq!(tree.names("/a").unwrap_err().path, "/a");
         assert!(!tree.is_this_host() && Tree::new(&dir.path().join("none")).is_err());
+    }
+
+    #[test]
+    fn on_this_host_links_may_lead_anywhere() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a"), "x").unwrap();
+        for (link, to) in [("there", "a"), ("gone", "none"), ("loop", "loop")] {
+            symlink(dir.path().join(to), dir.path().join(link)).unwrap();
+        }
+        let host = Tree::new(Path::new("/")).unwrap();
+        let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+        assert!(host.is_this_host());
+        assert_eq!(host.text(&at("there")).unwrap().as_deref(), Some("x"));
+        assert_eq!((host.text(&at("gone")).unwrap(), host.text(&at("a/b")).unwrap()), (None, None));
+        assert!(host.text(&at("loop")).is_err());
+        let real = fs::canonicalize(dir.path().join("a")).unwrap();
+        assert_eq!(host.resolve(&at("there")).as_deref(), real.to_str());
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! An RDMA device, as sysfs shows it. What only verbs can tell (active MTU, limits) is not here.
 
+use std::net::Ipv6Addr;
+
 use serde::Serialize;
 
 use crate::engine::base::text::escaped;
@@ -282,11 +284,15 @@ fn port(reader: &mut Reader<'_>, ports: &str, number: u32, transport: Transport)
     }
 }
 
-/// A row of the table. Reading the type of an unused row fails in the kernel, and the network device's wherever there is none.
+/// A row of the table. Reading the network device's name fails in the kernel wherever there is none. Of an unused row nothing else is
+/// read: a port may have a thousand.
 fn gid(reader: &mut Reader<'_>, port: &str, index: u32, roce: bool) -> Option<Gid> {
     let path = format!("{port}/gids/{index}");
     let text = reader.text(&path)?;
-    let value = reader.wanted(text.parse().ok(), &path, &text, "a GID")?;
+    let value: Ipv6Addr = reader.wanted(text.parse().ok(), &path, &text, "a GID")?;
+    if value.is_unspecified() {
+        return None;
+    }
     let of = |what: &str| reader.text_if_any(&format!("{port}/gid_attrs/{what}/{index}")).map(|t| escaped(&t));
     let kind = of("types").map_or(GidKind::Unknown, |text| GidKind::parse(&text, roce));
     Gid::new(index, value, kind, of("ndevs"))
