@@ -186,11 +186,11 @@ async fn target(engine: &TransferEngine, buffer: Memory, signals: &mut Signals, 
 
 async fn initiator(engine: &TransferEngine, buffer: Memory, plan: Plan, args: &Args) -> Outcome {
     let base = bench::target_base(engine, &plan).await.map_err(|e| bench_failed(e, args))?;
+    let buffer = Arc::new(buffer);
+    // Once, as Mooncake's does: what is not registered, RDMA has to register for each operation anew.
+    engine.register(&buffer, Access::Local).await.map_err(|e| failed(&e, args))?;
     let mine = engine.clone();
-    let work = move || {
-        let buffer = Arc::new(buffer);
-        bench::run(&mine, &plan, base, &buffer, &RealEnv::new())
-    };
+    let work = move || bench::run(&mine, &plan, base, &buffer, &RealEnv::new());
     let report = tokio::task::spawn_blocking(work).await.map_err(|e| Failure::host(e.to_string()))?;
     print(&report.map_err(|e| bench_failed(e, args))?, engine.protocol(), args)?;
     Ok(Exit::Done)
