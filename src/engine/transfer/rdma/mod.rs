@@ -5,7 +5,8 @@
 //! what it says to its peer), [`health`] (ways and devices that are left alone for a while), [`fault`] (what failed, in words).
 //!
 //! With verbs: `open` (the devices), `nic` (one of them), `registry` (memory on all of them), `endpoint` and `connect` (a connection),
-//! `peer` (a batch on its way), `batch` and `drive` (who waits, and who polls), `watch` (what devices tell unasked).
+//! `peer` (a batch on its way), `batch` and `drive` (who waits, and who polls), `watch` (what devices tell unasked), `memlock` (was
+//! RLIMIT_MEMLOCK too low).
 //!
 //! Beside them [`trial`]: every way to a peer tried, step by step, for `mcctl doctor`.
 //!

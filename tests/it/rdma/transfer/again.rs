@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mcctl::engine::transfer::{OpKind, TransferError};
+use mcctl::engine::transfer::{OpKind, RailFailures, TransferError};
 
 use crate::rdma::transfer::handshake::{GID, ask, request};
 use crate::rdma::transfer::{LIMIT, config, engine, memory, needs_vm, op, poll, sent, start, target};
@@ -24,7 +24,8 @@ async fn a_completion_that_blames_the_peers_device_is_followed_by_as_many_new_co
     ours.transfer(theirs.segment_name(), write(1000), LIMIT).await.unwrap();
     let error = ours.transfer(theirs.segment_name(), write(65_536), LIMIT).await.unwrap_err();
     let rails = ours.rails();
-    assert_eq!((rails[0].failures, rails[0].connected, rails[0].retired), (4, 4, 4), "{error}");
+    let failures = RailFailures { peer: 4, ..RailFailures::default() };
+    assert_eq!((rails[0].failures, rails[0].connected, rails[0].retired), (failures, 4, 4), "{error}");
     assert!(matches!(error, TransferError::Rdma(_)), "{error:?}");
     for words in ["REM_INV_REQ_ERR", "rdma rxe1 port 1", "192.168.100.2", theirs.segment_name(), "while moving"] {
         assert!(error.to_string().contains(words), "{error}");
