@@ -213,14 +213,22 @@ impl Over {
         matches!(self, Over::Crossed | Over::Replaced | Over::NotReady | Over::Retired(_))
     }
 
-    /// May another address of ours do?
+    /// May another address of ours do? The peer's verbs may be those that do not take it, too.
     pub fn is_address(&self) -> bool {
-        matches!(self, Over::Verbs(why) if why.invalid && why.step == RdmaStep::Rtr)
+        match self {
+            Over::Verbs(why) => why.invalid && why.step == RdmaStep::Rtr,
+            Over::Refused(words) => is_rtr(words) && words.contains("Invalid argument"),
+            _ => false,
+        }
     }
 
     /// What to do about it, where that is known.
     pub fn remedy(&self) -> Option<&'static str> {
         match self {
+            Over::Refused(words) if is_rtr(words) => Some(
+                "choose rows of both ends' GID tables that are of one kind and network (MC_GID_INDEX), and an MTU that both ports have \
+                 (MC_MTU)",
+            ),
             Over::Refused(_) => Some("see the peer's log for why it refuses"),
             Over::NoRdma => Some("start the peer with --protocol rdma"),
             Over::Reply(Refusal::Count { .. }) => Some("give both ends the same MC_NUM_QP_PER_EP"),
@@ -234,6 +242,11 @@ impl Over {
             _ => None,
         }
     }
+}
+
+/// Is it for the peer's verbs that it refuses? The words are [`Refusal::Verbs`]'s, and upstream's.
+fn is_rtr(words: &str) -> bool {
+    words.starts_with("Failed to modify QP to RTR")
 }
 
 /// A refusal's reason as what is wrong with a reply: its own words are for whoever sent a request.

@@ -222,6 +222,9 @@ fn an_answer_that_cannot_be_read_and_verbs_that_refuse_are_told_in_their_words()
     assert!(over.is_address() && !Over::Crossed.is_address());
     let later = Over::Verbs(Unconnected { step: RdmaStep::Rts, ..refused("Invalid argument") });
     assert!(!later.is_address(), "the address was taken by then");
+    let theirs = |why: &str| Over::Refused(Refusal::Verbs(why.into()).to_string());
+    assert!(theirs("Invalid argument").is_address() && !theirs("Connection timed out").is_address());
+    assert!(theirs("Invalid argument").remedy().unwrap().contains("MC_GID_INDEX"));
 }
 
 #[test]
