@@ -13,7 +13,7 @@ use crate::commands::runtime::{self, Signals};
 use crate::commands::serve::node::{self, NodePlan};
 use crate::commands::store::link::{self, LinkArgs, LinkPlan};
 use crate::commands::target::Master;
-use crate::commands::transport::TransportArgs;
+use crate::commands::transport::{self, TransportArgs};
 use crate::engine::base::ByteSize;
 use crate::engine::bench::store::{self as bench, Done, Pass, Plan, PlanError, Stop};
 use crate::engine::env::{Env, RealEnv, processors};
@@ -187,6 +187,10 @@ impl Args {
                 }
             }
         };
+        let passes = passes.map_err(|error| {
+            transport::failure(&error, "registering the clients' memory")
+                .unwrap_or_else(|| Failure::host(error.to_string()))
+        })?;
         let ours = plan.every_key();
         let left = match self.keep {
             true => Ok(None),

@@ -17,6 +17,7 @@ use crate::engine::env::Env;
 use crate::engine::load::Histogram;
 use crate::engine::store::StoreClient;
 use crate::engine::sys::host::cpu_time;
+use crate::engine::transfer::TransferError;
 
 use client::Client;
 pub use plan::{Plan, PlanError};
@@ -142,14 +143,20 @@ impl Shared {
     }
 }
 
-/// Carry out `plan` with `clients`, each in a task of its own.
-pub async fn run<E: Env>(env: E, clients: Vec<StoreClient<E>>, plan: Plan, stop: Stop) -> Vec<Pass> {
-    let mut passes = Vec::new();
-    let mut clients: Vec<Client<E>> = clients
-        .into_iter()
-        .enumerate()
-        .map(|(index, client)| Client::new(env.clone(), client, &plan, index as u64))
-        .collect();
+/// Carry out `plan` with `stores`, a client each, in tasks of their own.
+///
+/// # Errors
+/// A client's memory cannot be registered.
+pub async fn run<E: Env>(
+    env: E,
+    stores: Vec<StoreClient<E>>,
+    plan: Plan,
+    stop: Stop,
+) -> Result<Vec<Pass>, TransferError> {
+    let (mut passes, mut clients) = (Vec::new(), Vec::with_capacity(stores.len()));
+    for (index, store) in stores.into_iter().enumerate() {
+        clients.push(Client::new(env.clone(), store, &plan, index as u64).await?);
+    }
     let shared = |next: u32, stored: u32| {
         let (plan, stop) = (plan.clone(), stop.clone());
         Arc::new(Shared { plan, stop, next: AtomicU32::new(next), stored: Mutex::new(Stored::new(stored)) })
@@ -184,7 +191,7 @@ pub async fn run<E: Env>(env: E, clients: Vec<StoreClient<E>>, plan: Plan, stop:
         (pass.elapsed, pass.cpu) = (env.now().since(began), cpu_time().saturating_sub(cpu));
         passes.push(pass);
     }
-    passes
+    Ok(passes)
 }
 
 /// What a pass does.

@@ -10,6 +10,7 @@ use crate::engine::bench::store::{Done, Failed, Kind, Plan, Share, Shared, is_ov
 use crate::engine::env::Env;
 use crate::engine::store::{PutOutcome, ReplicateConfig, StoreClient, StoreError, payload};
 use crate::engine::sys::memory::{Memory, Slice};
+use crate::engine::transfer::{Access, TransferError};
 
 /// A client, with the memory that its batches go from and to.
 pub(super) struct Client<E: Env> {
@@ -21,11 +22,18 @@ pub(super) struct Client<E: Env> {
 }
 
 impl<E: Env> Client<E> {
-    pub fn new(env: E, store: StoreClient<E>, plan: &Plan, index: u64) -> Client<E> {
+    /// With memory that is registered once: what is not, RDMA has to register for each operation anew.
+    ///
+    /// # Errors
+    /// The memory cannot be registered.
+    pub async fn new(env: E, store: StoreClient<E>, plan: &Plan, index: u64) -> Result<Client<E>, TransferError> {
         let length = usize::try_from(plan.batch_bytes()).unwrap_or(usize::MAX);
         let memory = |bytes: Vec<u8>| Arc::new(Memory::from_vec(bytes));
         let rng = plan.seed.generator("store bench", index);
-        Client { env, store, rng, from: memory(payload(plan.seed.0, length)), into: memory(vec![0; length]) }
+        let (from, into) = (memory(payload(plan.seed.0, length)), memory(vec![0; length]));
+        let local = |memory: &Arc<Memory>| (Arc::clone(memory), Access::Local);
+        store.engine().register_all(&[local(&from), local(&into)]).await?;
+        Ok(Client { env, store, rng, from, into })
     }
 
     /// Work until there is nothing left to do, the time is up or the run is stopped.
