@@ -21,7 +21,7 @@ const VERBS_MAX: Duration = Duration::from_secs(5);
 /// How to show it.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Read from the environment, as Mooncake does: MC_TE_FILTERS (only these devices), MC_IB_PORT, MC_GID_INDEX.\n\
+    after_help = "Read from the environment, as Mooncake does: MC_TE_FILTERS (only these devices), MC_IB_PORT, MC_GID_INDEX or else NCCL_IB_GID_INDEX.\n\
     The topology has a line for each GPU of NVIDIA, as a CUDA build of Mooncake prints it, in the order of their PCI addresses."
 )]
 pub struct Args {

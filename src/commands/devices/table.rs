@@ -22,6 +22,9 @@ pub(super) fn render(picture: &Picture) -> String {
         }
     };
     sections.push(choice(picture));
+    if let (false, Some(live)) = (host.rdma == Rdma::Devices, &picture.live) {
+        sections.push(verbs(live));
+    }
     if host.rdma == Rdma::Devices {
         sections.push(topology(picture));
         sections.push(match &picture.live {

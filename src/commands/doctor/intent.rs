@@ -81,7 +81,7 @@ pub(super) fn read(args: &Args) -> Result<Intent, Failure> {
         (Some(ProtocolName::Rdma), _) => Some(Protocol::Rdma),
         (None, Some(text)) if text == "tcp" => Some(Protocol::Tcp),
         (None, Some(text)) if text == "rdma" => Some(Protocol::Rdma),
-        (None, _) if args.peer.is_asked() => Some(Protocol::Rdma),
+        (None, _) if args.peer.is_asked() || args.trial.is_some() => Some(Protocol::Rdma),
         _ => None,
     };
     let mut intent = Intent {

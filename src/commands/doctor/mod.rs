@@ -41,7 +41,7 @@ const TRIAL_MIB_MAX: Duration = Duration::from_millis(4);
     The other end of --rdma-peer is any Mooncake engine that moves its bytes over rdma (mcctl serve store, a node, a SGLang server); where none \
     runs yet: mcctl bench transfer --mode target --protocol rdma --local-server-name HOST prints the name to give.\n\
     Read from the environment, as Mooncake and SGLang do: MC_*, MOONCAKE_*, SGLANG_*. A finding is no worse than what was asked for: \
-    without --protocol rdma (or MOONCAKE_PROTOCOL=rdma, or --rdma-peer), a plan or --ports, what only such a deployment would miss is info.\n\
+    without --protocol rdma (or MOONCAKE_PROTOCOL=rdma, --rdma-peer or --trial), a plan or --ports, what only such a deployment would miss is info.\n\
     Exit codes: 0 nothing as bad as --fail-on, 1 something is, 2 the command line is wrong."
 )]
 pub struct Args {
@@ -81,7 +81,8 @@ pub struct Args {
     /// Bytes of a huge page [default: 2mb; environment: MC_STORE_HUGEPAGE_SIZE]
     #[arg(long, value_name = "SIZE", conflicts_with = "plan")]
     hugepage_size: Option<ByteSize>,
-    /// Register so much memory with each RDMA device for a trial: bytes or with kb, mb, gb, tb (powers of 1024)
+    /// Register so much memory, beside a page, with each RDMA device for a trial: bytes or with kb, mb, gb, tb (powers of 1024)
+    /// [default: the page only]
     #[arg(long, value_name = "SIZE")]
     trial: Option<ByteSize>,
     /// Ports that services shall listen on: taken ones are errors then [default: looks at 50051, 9003, 8080, 8081, 9300]

@@ -85,9 +85,16 @@ impl PeerArgs {
             output::say(format_args!("warning: {warning}"));
         }
         let given = link.local_hostname.clone().or_else(|| variable("MOONCAKE_LOCAL_HOSTNAME"));
-        let at = toward(&metadata, &self.rdma_peer[0]);
         let limit = link.master.timeout.max(Duration::from_millis(1));
-        let config = own_name(given, at, limit).await.and_then(|host| {
+        // The first that leads somewhere.
+        let mut named = Err(String::new());
+        for segment in &self.rdma_peer {
+            named = own_name(given.clone(), toward(&metadata, segment), limit).await;
+            if named.is_ok() {
+                break;
+            }
+        }
+        let config = named.and_then(|host| {
             let name = match metadata {
                 MetadataUri::P2p => host,
                 MetadataUri::Http(_) => {
@@ -184,10 +191,11 @@ pub(super) fn table(facts: &Facts) -> String {
 
 fn outcome(end: &End, tried: &Tried) -> String {
     match (&tried.attempt.result, explain::figures(&tried.attempt)) {
-        (Ok(_), Some(figures)) => format!("ok: {figures}"),
+        (Ok(_), Some(figures)) if tried.attempt.works() => format!("ok: {figures}"),
+        (Ok(_), Some(figures)) => format!("fails at large packets: {figures}"),
         (Ok(_), None) => "ok".to_owned(),
         (Err(failure), _) => {
-            let other = tried.others.iter().find(|other| other.result.is_ok());
+            let other = tried.others.iter().find(|other| other.works());
             let other = other.map(|other| format!("; GID {} works", other.gid.index)).unwrap_or_default();
             let step = explain::word(failure.step);
             format!("fails at {step}: {}{other}", escaped(&explain::why(end, tried, failure).what))

@@ -148,6 +148,12 @@ const WATCH_MIN: Duration = Duration::from_millis(100);
 
 /// A master that does not serve is a no; a node that does not answer is unreachable.
 fn ready(sample: &Sample) -> Exit {
+    for (node, answer) in &sample.nodes {
+        if let Err(error) = answer {
+            let next = "see that mcctl serve store runs there, and give its HTTP port (--port) as --node HOST:PORT";
+            output::say(format!("node {node}: {}; next: {next}", escaped(error)));
+        }
+    }
     match sample.nodes.iter().all(|(_, answer)| answer.is_ok()) {
         _ if !sample.health.service_ready => Exit::No,
         true => Exit::Done,

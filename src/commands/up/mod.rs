@@ -164,7 +164,12 @@ impl Args {
             place.master,
             place.admin,
             program = program(),
-            link = format_args!("--master {} --metadata-server {}", place.master, place.metadata),
+            link = format_args!(
+                "--master {} --metadata-server {}{}",
+                place.master,
+                place.metadata,
+                if place.protocol == "rdma" { " --protocol rdma" } else { "" }
+            ),
         );
         output::data(text)?;
         if let Some(sim) = &store.sim {

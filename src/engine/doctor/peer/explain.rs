@@ -78,7 +78,7 @@ pub fn address(gid: &Ipv6Addr) -> String {
 /// Why `tried`, which leads from `end`, failed as `failure` says.
 pub fn why(end: &End, tried: &Tried, failure: &Failure) -> Why {
     let Why { what, mut next } = cause(end, tried, failure);
-    if let Some(other) = tried.others.iter().find(|other| other.result.is_ok()) {
+    if let Some(other) = tried.others.iter().find(|other| other.works()) {
         next = format!(
             "set MC_GID_INDEX={} on this host: with its {} this way works (tried)",
             other.gid.index,

@@ -109,7 +109,7 @@ fn failure(tried: &Tried, stage: Stage) -> Option<Result<(), &Failure>> {
 
 /// Does it carry bytes?
 pub(super) fn works(tried: &Tried) -> bool {
-    tried.attempt.result.as_ref().is_ok_and(|figures| figures.read.as_ref().is_none_or(|read| read.result.is_ok()))
+    tried.attempt.works()
 }
 
 fn stage(facts: &Facts, id: &'static str, stage: Stage) -> Status {
@@ -179,7 +179,9 @@ fn unused_device(id: &'static str, device: &str, why: &str, any_works: bool) -> 
 fn rails(peer: &Peer) -> Option<&'static str> {
     let trials = &peer.trials;
     let same = |tried: &Tried| trials.ends[tried.end].device == tried.theirs;
-    let is_so = trials.ends.len() > 1 && trials.ways.iter().all(|tried| works(tried) == same(tried));
+    let is_so = trials.ends.len() > 1
+        && trials.ways.iter().any(works)
+        && trials.ways.iter().all(|tried| works(tried) == same(tried));
     is_so.then_some(
         "only devices of the same name reach each other: on a network of one rail for each, set MC_ENABLE_DEST_DEVICE_AFFINITY=1 \
          on every host",

@@ -8,6 +8,7 @@ use crate::engine::sys::Tree;
 use crate::engine::sys::verbs::{self, Absent, Device};
 use crate::engine::topology::{Choice, Gid, Host, LeftOut, Matrix};
 use crate::engine::transfer::TransferError;
+use crate::engine::transfer::rdma::fault::{Blame, RdmaFault, RdmaStep};
 use crate::engine::transfer::rdma::gid;
 use crate::engine::transfer::rdma::nic::{Limits, Nic, Place};
 use crate::engine::transfer::rdma::settings::{RdmaSettings, RdmaWish};
@@ -36,19 +37,36 @@ pub(super) fn nics(
     settings: &RdmaSettings,
 ) -> Result<(Vec<Arc<Nic>>, Vec<Unused>), TransferError> {
     // Says what is missing, where verbs cannot be had at all.
-    let listed = verbs::devices().map_err(|absent| no_rdma(absent.to_string()))?;
+    let listed = verbs::devices().map_err(|absent| no_rdma(told(&absent)))?;
     let (names, mut unused) = names(host, wish, settings);
     if names.is_empty() {
         let why: Vec<&str> = unused.iter().map(|unused| unused.why.as_str()).collect();
         let why = if why.is_empty() { "there is no RDMA device".to_owned() } else { why.join("; ") };
-        return Err(no_rdma(format!("{why}; name the devices to use with --device-name")));
+        let next = if wish.devices.is_empty() { "; name the devices to use with --device-name" } else { "" };
+        return Err(no_rdma(format!("{why}{next}")));
     }
     let (mut nics, mut problems) = (Vec::new(), Vec::new());
+    let is_there = |name: &String| listed.iter().any(|device| device.name == *name);
+    let not_there = |name: &str| {
+        let there: Vec<&str> = listed.iter().map(|device| device.name.as_str()).collect();
+        format!("{name}: there is no such device; there are {}", there.join(", "))
+    };
+    // A host that has devices is not one without RDMA: TCP does not take the place of a name that is wrong.
+    if !wish.devices.is_empty() && !listed.is_empty() && !names.iter().any(is_there) {
+        return Err(TransferError::Rdma(Arc::new(RdmaFault {
+            device: String::new(),
+            port: 0,
+            gid: String::new(),
+            peer: String::new(),
+            step: RdmaStep::Open,
+            problem: not_there(&names.join(", ")),
+            blame: Blame::Device,
+            remedy: Some("give --device-name names that mcctl devices lists"),
+        })));
+    }
     for name in names {
-        if !listed.iter().any(|device| device.name == name) {
-            let there: Vec<&str> = listed.iter().map(|device| device.name.as_str()).collect();
-            let why = format!("{name}: there is no such device; there are {}", there.join(", "));
-            problems.push(Unused { device: name, why });
+        if !is_there(&name) {
+            problems.push(Unused { why: not_there(&name), device: name });
             continue;
         }
         match open(host, &name, nics.len(), settings) {
@@ -75,22 +93,30 @@ fn names(host: &Host, wish: &RdmaWish, settings: &RdmaSettings) -> (Vec<String>,
         let unused = |out: LeftOut| Unused { why: format!("{}: {}", out.device, out.why), device: out.device };
         return (picked, choice.left_out.into_iter().map(unused).collect());
     }
-    let mut names: Vec<String> = Vec::new();
+    let (mut names, mut unused) = (Vec::<String>::new(), Vec::new());
     let filtered = |name: &String| settings.choice.filter.as_ref().is_some_and(|only| !only.contains(name));
-    for name in wish.devices.iter().filter(|name| !filtered(name)) {
-        if !names.contains(name) {
+    for name in &wish.devices {
+        if filtered(name) {
+            unused.push(Unused { device: name.clone(), why: format!("{name}: MC_TE_FILTERS does not name it") });
+        } else if !names.contains(name) {
             names.push(name.clone());
         }
     }
-    (names, Vec::new())
+    (names, unused)
+}
+
+/// Why verbs cannot be had, and what to do.
+fn told(absent: &Absent) -> String {
+    match absent {
+        Absent::Failed(error) => error.to_string(),
+        absent => format!("{absent} ({})", absent.remedy()),
+    }
 }
 
 fn open(host: &Host, name: &str, index: usize, settings: &RdmaSettings) -> Result<Nic, String> {
-    let device = Device::open(name).map_err(|absent| match absent {
-        Absent::Failed(error) => error.to_string(),
-        absent => absent.to_string(),
-    })?;
-    let port = u8::try_from(settings.choice.port).map_err(|_| format!("{name}: port {}", settings.choice.port))?;
+    let device = Device::open(name).map_err(|absent| told(&absent))?;
+    let port = u8::try_from(settings.choice.port)
+        .map_err(|_| format!("{name}: MC_IB_PORT={} is no port: they count from 1 to 255", settings.choice.port))?;
     let place = place(host, &device, port, settings)?;
     let attributes = device.attributes();
     let pairs = settings.pairs_per_endpoint;

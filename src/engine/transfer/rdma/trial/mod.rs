@@ -99,6 +99,13 @@ pub struct Attempt {
     pub result: Result<Figures, Failure>,
 }
 
+impl Attempt {
+    /// Does it carry bytes, those of a read among them?
+    pub fn works(&self) -> bool {
+        self.result.as_ref().is_ok_and(|figures| figures.read.as_ref().is_none_or(|read| read.result.is_ok()))
+    }
+}
+
 /// A way that carries bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
@@ -241,13 +248,13 @@ impl Shared {
             };
             // All its devices have one handshake port.
             let deaf = ways.last().filter(|tried| tried.attempt.is_deaf()).map(|tried| tried.attempt.clone());
-            let attempt = deaf.unwrap_or_else(|| go(&end.gid, MOVE_LIMIT.min(limit)));
+            let attempt = deaf.unwrap_or_else(|| go(&end.gid, MOVE_LIMIT));
             let may_help = attempt.result.as_ref().is_err_and(Failure::is_of_address);
             let mut others = Vec::new();
             if may_help && !std::mem::replace(&mut others_tried, true) {
                 let rows = gid::rows(table, None).unwrap_or_default().into_iter();
                 let rows = rows.filter(|row| row.index != end.gid.index).take(OTHER_ROWS_MAX);
-                others.extend(rows.map(|row| go(row, OTHER_MOVE_LIMIT.min(limit))));
+                others.extend(rows.map(|row| go(row, OTHER_MOVE_LIMIT)));
             }
             let their_gid = Ipv6Addr::from(their_gid);
             ways.push(Tried { end: nic.index, theirs: theirs.name.clone(), their_gid, attempt, others });
