@@ -46,7 +46,7 @@ impl Shared {
         let failed =
             |error: VerbsError| nic.fault_with(path, RdmaStep::Init, error.to_string(), Blame::Device, error.remedy());
         let lines = lines.map_err(failed)?;
-        let place = nic.place();
+        let (place, _) = nic.place_to(path);
         let link = Link::new(Near {
             path: nic_path(&self.server, &nic.name),
             peer: path.to_owned(),
@@ -54,7 +54,7 @@ impl Shared {
             gid: place.gid,
             lid: place.lid,
         });
-        Ok(Endpoint::new(path.to_owned(), link, lines, now))
+        Ok(Endpoint::new(path.to_owned(), place, link, lines, now))
     }
 
     /// Have `endpoint`, which leads to device `device` of `view`, connected, or see it retired. Returns sooner when the batch's time
@@ -89,7 +89,7 @@ impl Shared {
                     let (error, gid) = (self.unconnected(nic, endpoint.path(), &why), state.link.near().gid);
                     drop(state);
                     // A life that ended because another began says nothing against the peer.
-                    let again = why.is_passing() || (why.is_address() && self.next_gid(nic, &gid));
+                    let again = why.is_passing() || (why.is_address() && self.next_gid(nic, endpoint.path(), &gid));
                     let trouble = if again { Trouble::Dropped } else { Trouble::Link(error) };
                     endpoint.retire(nic, &trouble);
                     return;
@@ -115,7 +115,7 @@ impl Shared {
     ) {
         let started = (self.clock)();
         let reply = if self.may_dial(nic.index, endpoint.path(), started) {
-            calls.connect(&view.segment, request, limit).map_err(|error| unanswered(&error))
+            calls.connect(&view.segment, request, limit).map_err(|error| self.undialled(&error, started, limit))
         } else {
             Err(Over::Unreachable("it could not be connected a moment ago (MC_CONN_PAUSE_TTL_MS)".to_owned()))
         };
@@ -125,12 +125,12 @@ impl Shared {
             Ok(reply) => {
                 let far = link::far(&reply, Some(&view.descriptor), nic.limits.pairs);
                 let State { link, lines, .. } = &mut *state;
-                link.answered(&reply, far, now, |far| self.bring_up(nic, lines, far))
+                link.answered(&reply, far, now, |far| self.bring_up(nic, endpoint.place(), lines, far))
             }
             Err(why) => state.link.unanswered(why),
         };
         endpoint.settle();
-        if state.link.over().is_some() {
+        if state.link.over().is_some_and(|over| !over.is_passing()) {
             self.dial_failed(nic.index, endpoint.path(), now);
         }
         if let Next::Ack(ack) = next {
@@ -143,22 +143,28 @@ impl Shared {
             let mut state = endpoint.state();
             match answer {
                 Ok(answer) => state.link.ack_answered(&answer),
-                Err(error) => state.link.ack_unanswered(unanswered(&error)),
+                Err(error) => state.link.ack_unanswered(self.undialled(&error, started, limit)),
             }
             endpoint.settle();
             if state.link.is_ready() {
-                let place = nic.place();
-                let (local, peer) = (place.gid_text(), view.descriptor.devices[device].gid.as_str());
+                let (local, peer) = (endpoint.place().gid_text(), view.descriptor.devices[device].gid.as_str());
                 tracing::info!(device = %nic.name, gid = %local, peer = %endpoint.path(), peer_gid = peer, "connected over rdma");
             }
         }
     }
 
-    /// Bring the queue pairs of an endpoint to RTS, towards `far`.
-    fn bring_up(&self, nic: &Nic, lines: &[Line], far: &Far) -> Result<(), Unconnected> {
-        let place = nic.place();
+    /// Why a dial came to nothing. One that was cut short by its batch's time says nothing of the peer: who else waits dials anew.
+    fn undialled(&self, error: &TransferError, started: Mono, limit: Duration) -> Over {
+        if limit < DIAL_LIMIT && (self.clock)().since(started) >= limit {
+            return Over::Retired("the time of whoever dialled was over".to_owned());
+        }
+        unanswered(error)
+    }
+
+    /// Bring the queue pairs of an endpoint to RTS, from `place`, of which the peer is told, towards `far`.
+    fn bring_up(&self, nic: &Nic, place: &Place, lines: &[Line], far: &Far) -> Result<(), Unconnected> {
         for (line, number) in lines.iter().zip(&far.numbers) {
-            line.pair.connect(&self.way(nic, &place, far, *number)).map_err(|error| Unconnected {
+            line.pair.connect(&self.way(nic, place, far, *number)).map_err(|error| Unconnected {
                 step: if error.what.ends_with("RTS") { RdmaStep::Rts } else { RdmaStep::Rtr },
                 words: error.to_string(),
                 invalid: error.is_invalid(),
@@ -188,7 +194,6 @@ impl Shared {
         if state.gone.is_none() && !state.open && state.link.is_ready() {
             state.open = true;
             nic.figures.connected.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            nic.gids_tried.store(0, std::sync::atomic::Ordering::Relaxed);
             self.connected(nic.index, endpoint.path());
             endpoint.post(nic, state, over);
         }
@@ -264,10 +269,11 @@ impl Shared {
             let mut over = nic::Over::default();
             let mut state = endpoint.state();
             let State { link, lines, .. } = &mut *state;
-            let accepted = link.accept(request, Ok(far.clone()), now, |far| self.bring_up(nic, lines, far));
+            let accepted =
+                link.accept(request, Ok(far.clone()), now, |far| self.bring_up(nic, endpoint.place(), lines, far));
             let (accepted, anew) = match (accepted, state.link.over()) {
                 (Accepted::Anew, _) => (Accepted::Anew, Some(Trouble::Dropped)),
-                (_, Some(why)) if why.is_address() && self.next_gid(nic, &state.link.near().gid) => {
+                (_, Some(why)) if why.is_address() && self.next_gid(nic, path, &state.link.near().gid) => {
                     (Accepted::Anew, Some(Trouble::Dropped))
                 }
                 (reply, over) => (reply, over.map(|why| Trouble::Link(self.unconnected(nic, path, why)))),

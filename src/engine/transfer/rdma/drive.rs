@@ -52,6 +52,15 @@ fn id(batch: &Arc<Batch>) -> usize {
     Arc::as_ptr(batch) as usize
 }
 
+/// A batch whose waiter leaves when this goes.
+struct Leave<'a>(&'a Drive, &'a Arc<Batch>);
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        self.0.leave(self.1);
+    }
+}
+
 impl Drive {
     pub(super) fn new(nics: Vec<Arc<Nic>>, bell: Arc<Bell>, clock: Clock) -> Drive {
         let spin = AtomicU64::new(SPIN_START.as_nanos() as u64);
@@ -61,6 +70,8 @@ impl Drive {
     /// Wait until there is news of `batch`, or until `until`.
     pub(super) fn wait(&self, batch: &Arc<Batch>, until: Mono) {
         batch.attend();
+        // Also where handling a completion panics: somebody else has to lead then.
+        let _leave = Leave(self, batch);
         let mut scratch = [Completion::EMPTY; POLL];
         while !batch.has_news() {
             let now = (self.clock)();
@@ -73,7 +84,6 @@ impl Drive {
                 thread::park_timeout(until.since(now));
             }
         }
-        self.leave(batch);
     }
 
     /// Is `batch`'s waiter the leader? If there is none, it is now; else it queues.
@@ -162,7 +172,9 @@ impl Drive {
         if !batch.has_news() {
             let before = (self.clock)();
             let bell = std::iter::once(self.bell.fd());
-            let fds: Vec<BorrowedFd<'_>> = bell.chain(self.nics.iter().map(|nic| nic.events())).collect();
+            // Places count: the bell stands in for a channel that is broken.
+            let channels = self.nics.iter().map(|nic| if nic.is_deaf() { self.bell.fd() } else { nic.events() });
+            let fds: Vec<BorrowedFd<'_>> = bell.chain(channels).collect();
             match wait_readable(&fds, limit) {
                 Ok(readable) => ready = readable,
                 Err(error) => {
@@ -174,7 +186,7 @@ impl Drive {
         }
         self.bell.stop_listening(ready & 1 != 0);
         for (at, nic) in self.nics.iter().enumerate() {
-            if ready & 2 << at != 0 {
+            if ready & 2 << at != 0 && !nic.is_deaf() {
                 nic.clear_events();
             }
         }

@@ -17,7 +17,7 @@ use crate::engine::sys::verbs::{self, Chain, Completion, Direction, Pair};
 use crate::engine::transfer::rdma::batch::{Batch, Trouble, Work};
 use crate::engine::transfer::rdma::fault::{Blame, RdmaStep};
 use crate::engine::transfer::rdma::link::{self, Link};
-use crate::engine::transfer::rdma::nic::{Nic, Over};
+use crate::engine::transfer::rdma::nic::{Nic, Over, Place};
 use crate::engine::transfer::transport::OpKind;
 use crate::engine::wire::json::{Connection, gid_text};
 
@@ -27,6 +27,8 @@ const SIGNAL_EVERY: usize = 16;
 /// One end of a connection.
 pub(super) struct Endpoint {
     path: String,
+    /// Our address, as the peer is told.
+    place: Place,
     state: Mutex<State>,
     /// The link's state changed.
     settled: Condvar,
@@ -77,7 +79,7 @@ impl Line {
 }
 
 impl Endpoint {
-    pub(super) fn new(path: String, link: Link, lines: Vec<Line>, now: Mono) -> Endpoint {
+    pub(super) fn new(path: String, place: Place, link: Link, lines: Vec<Line>, now: Mono) -> Endpoint {
         let state = State {
             link,
             lines,
@@ -89,12 +91,22 @@ impl Endpoint {
             turn: 0,
             chain: Chain::new(),
         };
-        Endpoint { path, state: Mutex::new(state), settled: Condvar::new() }
+        Endpoint { path, place, state: Mutex::new(state), settled: Condvar::new() }
     }
 
     /// The peer's end, as it names it.
     pub(super) fn path(&self) -> &str {
         &self.path
+    }
+
+    /// Our address, as the peer is told.
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Is it retired?
+    pub(super) fn is_gone(&self) -> bool {
+        self.state().gone.is_some()
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -307,6 +319,7 @@ impl Endpoint {
             }
         }
         drop(state);
+        nic.feed(&mut over);
         over.deliver();
     }
 
@@ -321,6 +334,8 @@ impl Endpoint {
         let mut room = nic.take_room(wanted);
         if room < wanted {
             nic.starves(self);
+            // Room that came back before that was known has told nobody.
+            room += nic.take_room(wanted - room);
         }
         let first = state.turn;
         for at in 0..count {

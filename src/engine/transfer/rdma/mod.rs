@@ -213,10 +213,11 @@ impl Transport for Rdma {
     }
 
     fn shutdown(&self) {
-        self.watch.stop();
         for nic in &self.shared.nics {
             nic.close();
         }
+        // After that: a watcher that waits for an endpoint's peer has its answer.
+        self.watch.stop();
         self.shared.registry.clear();
     }
 }

@@ -19,6 +19,8 @@ use crate::engine::wire::json::gid_text;
 
 /// Idle endpoints are looked for so often.
 const CHECK_STEP: Duration = Duration::from_secs(5);
+/// Peers for whom another row of the GID table is remembered.
+const DETOURS_MAX: usize = 4096;
 
 /// The address of a port, as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,12 +63,14 @@ pub(super) struct Nic {
     pub(super) domain: Arc<Domain>,
     pub(super) queue: Arc<Queue>,
     place: RwLock<Place>,
-    /// Rows of the GID table that were tried in place of the first, since a connection was made.
-    pub(super) gids_tried: AtomicU32,
+    /// Peers to which the port's own row of the GID table does not lead, by path: the row for each, and how many were tried.
+    detours: Mutex<HashMap<String, (Place, u32)>>,
     /// Requests that the completion queue still has room for.
     room: AtomicUsize,
     /// The device has failed, or its port is down: nothing new goes through it.
     out: AtomicBool,
+    /// Its channel tells of events that are not there: the device is gone.
+    deaf: AtomicBool,
     /// Why it was taken out of use last.
     why_out: Mutex<&'static str>,
     /// By the peer's path.
@@ -133,9 +137,10 @@ impl Nic {
             domain,
             queue,
             place: RwLock::new(place),
-            gids_tried: AtomicU32::new(0),
+            detours: Mutex::default(),
             room: AtomicUsize::new(entries as usize),
             out: AtomicBool::new(false),
+            deaf: AtomicBool::new(false),
             why_out: Mutex::default(),
             endpoints: Mutex::default(),
             by_pair: RwLock::default(),
@@ -153,6 +158,30 @@ impl Nic {
 
     pub(super) fn moved_to(&self, place: Place) {
         *self.place.write().unwrap_or_else(PoisonError::into_inner) = place;
+        self.detours().clear();
+    }
+
+    /// Our address towards `path`, and how many rows were tried before it.
+    pub(super) fn place_to(&self, path: &str) -> (Place, u32) {
+        let detour = self.detours().get(path).cloned();
+        detour.unwrap_or_else(|| (self.place(), 0))
+    }
+
+    /// From now on this place towards `path`; `None`: the port's own again.
+    pub(super) fn detour(&self, path: &str, place: Option<(Place, u32)>) {
+        let mut detours = self.detours();
+        // Peers' names are theirs to choose.
+        if detours.len() >= DETOURS_MAX {
+            detours.clear();
+        }
+        match place {
+            Some(place) => drop(detours.insert(path.to_owned(), place)),
+            None => drop(detours.remove(path)),
+        }
+    }
+
+    fn detours(&self) -> MutexGuard<'_, HashMap<String, (Place, u32)>> {
+        self.detours.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn is_out(&self) -> bool {
@@ -339,7 +368,15 @@ impl Nic {
     }
 
     pub(super) fn clear_events(&self) {
-        self.queue.clear();
+        // Readable, and nothing to read: the channel is broken, and would let nobody sleep.
+        if self.queue.clear() == 0 {
+            self.deaf.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Is its channel broken?
+    pub(super) fn is_deaf(&self) -> bool {
+        self.deaf.load(Ordering::Relaxed)
     }
 
     /// What failed here.
@@ -408,7 +445,7 @@ impl Nic {
     }
 
     /// There is room again, perhaps.
-    fn feed(&self, over: &mut Over) {
+    pub(super) fn feed(&self, over: &mut Over) {
         let starved = {
             let mut starved = self.starved.lock().unwrap_or_else(PoisonError::into_inner);
             if starved.is_empty() {

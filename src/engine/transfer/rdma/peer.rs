@@ -168,6 +168,9 @@ impl Ticket for Under {
             let again = self.judge(troubles);
             self.send(&again);
         }
+        if self.batch.good() > 0 {
+            self.ends.iter().filter(|end| end.endpoint.is_open()).for_each(|end| shared.succeeded(end.nic));
+        }
         let Under { ops, outcomes, .. } = *self;
         let done = |(op, fault): (Op, Option<Fault>)| Done { op, result: fault.map_or(Ok(()), Err) };
         ops.into_iter().zip(outcomes).map(done).collect()
@@ -336,9 +339,12 @@ impl Under {
         let mut again = Vec::with_capacity(troubles.len());
         // Of many parts that come back together, the first asks: is the peer's descriptor another by now?
         let mut newer: Option<Result<bool, TransferError>> = None;
-        for (number, trouble) in troubles {
-            let dropped = matches!(trouble, Trouble::Dropped);
-            let fault = self.fault(number, trouble, now);
+        // All of them by the descriptor that they were sent with, before a newer one is read.
+        let faults: Vec<(u32, bool, Fault)> = troubles
+            .into_iter()
+            .map(|(number, trouble)| (number, matches!(trouble, Trouble::Dropped), self.fault(number, trouble, now)))
+            .collect();
+        for (number, dropped, fault) in faults {
             let part = &mut self.parts[number as usize];
             if dropped {
                 part.drops += 1;
@@ -461,6 +467,11 @@ impl Under {
                 continue;
             }
             let path = end.endpoint.path();
+            if end.endpoint.is_gone() {
+                tracing::warn!(device = %nic.name, peer = path, "the device does not let go of requests; queue pairs are destroyed");
+                end.endpoint.abandon(nic);
+                continue;
+            }
             let alive = shared.is_alive(nic, &end.endpoint, &self.view, &*self.peer.calls, left);
             match alive {
                 Ok(()) if still < if end.endpoint.has_moved() { STILL_MAX } else { STILL_NEW } => {
@@ -483,9 +494,14 @@ impl Under {
         let shared = Arc::clone(&self.peer.shared);
         let moved = self.batch.good() > 0;
         let late = shared.call_back(&self.batch, self.ends.iter().map(|end| (&shared.nics[end.nic], &end.endpoint)));
+        // In this order: what is not open any more has told its trouble.
+        let in_hand = self.batch.open() > 0;
+        let last = self.batch.take_troubles();
+        // Parts that another thread has in hand have let go of their bytes, but how they ended nobody here knows yet.
+        let unknown = if in_hand { 0..self.parts.len() as u32 } else { 0..0 };
         let (peer, step, limit) = (self.view.segment.clone(), Step::Body, self.deadline.allowed);
         let meaning = if moved { Meaning::Late } else { Meaning::Hung };
-        for (part, _) in late {
+        for part in late.into_iter().chain(last).map(|(part, _)| part).chain(unknown) {
             let error = TransferError::Timeout { peer: peer.clone(), step, limit };
             self.fail(part, Fault { error, meaning });
         }

@@ -163,6 +163,13 @@ impl Shared {
         }
     }
 
+    /// Something went well on device `nic`.
+    pub(super) fn succeeded(&self, nic: usize) {
+        if self.standing.troubled.load(Ordering::Relaxed) {
+            self.note(|health| health.succeeded(nic));
+        }
+    }
+
     /// Something went wrong on the way from device `nic` to `path`; `another`: there is another way.
     pub(super) fn way_failed(&self, nic: usize, path: &str, another: bool, now: Mono) {
         if self.note(|health| health.way_failed(nic, path, another, now)) {
@@ -218,10 +225,11 @@ impl Shared {
         open::place(&host, &nic.device, nic.port, &self.settings)
     }
 
-    /// Queue pairs with the address `gid` of `nic` could not be connected with a peer's: take the next row of the table, which may be of
-    /// the peer's kind and network. Is there another to try (`MC_AUTO_GID_MAX_RETRIES`)? Where the row was asked for there is none.
-    pub(super) fn next_gid(&self, nic: &Nic, gid: &[u8; 16]) -> bool {
-        let now = nic.place();
+    /// Queue pairs with the address `gid` of `nic` could not be connected with those of `path`: take the next row of the table towards it,
+    /// which may be of its kind and network. Is there another to try (`MC_AUTO_GID_MAX_RETRIES`)? Where the row was asked for there is
+    /// none. After the last it is the port's own again.
+    pub(super) fn next_gid(&self, nic: &Nic, path: &str, gid: &[u8; 16]) -> bool {
+        let (now, tried) = nic.place_to(path);
         if now.gid != *gid {
             // Somebody did it meanwhile.
             return true;
@@ -229,18 +237,13 @@ impl Shared {
         let places = open::host().map_err(|error| error.to_string());
         let places = places.and_then(|host| open::places(&host, &nic.device, nic.port, &self.settings));
         let Ok(places) = places else { return false };
-        let tried = nic.gids_tried.fetch_add(1, Ordering::Relaxed);
         let next = places.iter().skip_while(|place| place.gid_index != now.gid_index).nth(1);
         let next = next.filter(|_| tried < self.settings.gid_retries);
-        // After the last, the first again: it is the best for anybody else.
-        if let Some(place) = next.or(places.first()).filter(|place| **place != now) {
-            tracing::info!(device = %nic.name, gid = %place.gid_text(), row = place.gid_index, "another row of the GID table is used");
-            nic.moved_to(place.clone());
-            self.changed();
+        if let Some(place) = next {
+            let (gid, row) = (place.gid_text(), place.gid_index);
+            tracing::info!(device = %nic.name, peer = path, %gid, row, "another row of the GID table is used towards the peer");
         }
-        if next.is_none() {
-            nic.gids_tried.store(0, Ordering::Relaxed);
-        }
+        nic.detour(path, next.map(|place| (place.clone(), tried + 1)));
         next.is_some()
     }
 

@@ -106,28 +106,36 @@ fn look(shared: &Shared, nic: &Arc<Nic>, stop: &Stop) {
     tracing::info!(device = %nic.name, ?event, "device event");
     match event {
         AsyncEvent::PortDown(port) if port == nic.port => out(shared, nic, "its port is down"),
-        AsyncEvent::LidChange(port) if port == nic.port => out(shared, nic, "its LID changed"),
+        AsyncEvent::LidChange(port) if port == nic.port && !nic.is_out() => moved(shared, nic),
         AsyncEvent::DeviceFatal => out(shared, nic, "the device failed"),
         AsyncEvent::QueueBroken => out(shared, nic, "its completion queue is broken"),
         AsyncEvent::PortActive(port) if port == nic.port => {
             pause(stop, SETTLE);
             back(shared, nic);
         }
-        AsyncEvent::GidChange(port) if port == nic.port && !nic.is_out() => moved(shared, nic),
+        AsyncEvent::GidChange(port) if port == nic.port => match nic.why_out() {
+            None => moved(shared, nic),
+            Some(NO_ADDRESS) => back(shared, nic),
+            Some(_) => {}
+        },
         AsyncEvent::PairFailed(number) => nic.pair_failed(number),
         _ => {}
     }
 }
 
+/// Why a device is out of use whose port has no address.
+const NO_ADDRESS: &str = "it has no address";
+
 /// Nothing more goes through `nic`; what does comes back, and may go another way.
 fn out(shared: &Shared, nic: &Nic, why: &'static str) {
     if nic.take_out(why) {
         tracing::warn!(device = %nic.name, port = nic.port, why, "device is out of use");
-        for endpoint in nic.all() {
-            endpoint.retire(nic, &Trouble::Dropped);
-        }
-        shared.changed();
     }
+    // Also where whoever polled saw it first.
+    for endpoint in nic.all() {
+        endpoint.retire(nic, &Trouble::Dropped);
+    }
+    shared.changed();
 }
 
 /// `nic`'s port is up.
@@ -144,7 +152,7 @@ fn back(shared: &Shared, nic: &Nic) {
     }
 }
 
-/// `nic`'s GID table changed.
+/// `nic`'s GID table or LID changed.
 fn moved(shared: &Shared, nic: &Nic) {
     match shared.place(nic) {
         Ok(place) if place == nic.place() => {}
@@ -158,7 +166,7 @@ fn moved(shared: &Shared, nic: &Nic) {
         }
         Err(error) => {
             tracing::warn!(device = %nic.name, %error, "no address is left");
-            out(shared, nic, "it has no address");
+            out(shared, nic, NO_ADDRESS);
         }
     }
 }

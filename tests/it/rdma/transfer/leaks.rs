@@ -8,7 +8,7 @@ use mcctl::engine::transfer::{OpKind, TransferEngine};
 use crate::rdma::transfer::{LIMIT, memory, needs_vm, op, resources, target};
 
 /// How many engines come and go, unless `MCCTL_RDMA_CYCLES` says otherwise.
-const CYCLES: usize = 100;
+const CYCLES: usize = 40;
 /// Counting all there is takes longer than a cycle.
 const LOOK_EVERY: usize = 10;
 /// An endpoint that nobody used for 30 s is tried out, for 10 s.

@@ -514,7 +514,8 @@ impl Link {
             Err(refusal) => return Accepted::Reply(refusal.reply()),
         };
         let dial = match &self.state {
-            State::Connected(connected) if connected.far.numbers == far.numbers => {
+            // After its ACK a peer asks only in another life, whose queue pairs may have the same numbers.
+            State::Connected(connected) if connected.far.numbers == far.numbers && !(connected.told && far.acks) => {
                 return Accepted::Reply(self.near.message(false));
             }
             State::Connected(_) | State::Over(_) => return Accepted::Anew,
