@@ -75,7 +75,11 @@ async fn every_way_to_a_peer_is_tried_and_timed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_does_not_fit_is_told_and_so_is_one_that_does() {
     needs_vm!();
-    let (theirs, _) = target(&["rxe0"], 1 << 20).await;
+    // A peer that may choose takes the row that fits.
+    let mut fixed = config(&["rxe0"]);
+    fixed.settings.rdma.choice.gid_index = Some(("MC_GID_INDEX", 1));
+    let theirs = start(fixed).await;
+    theirs.register(&memory(1 << 20, 0), Access::Remote).await.unwrap();
     let devices = &["--device-name", "rxe1", "--json"];
     let run = doctor(theirs.segment_name(), &[("MC_GID_INDEX", "77")], devices).await;
     let document = document(&run);
