@@ -270,7 +270,9 @@ fn holds(wanted: &Deployment, ground: Ground, all: &[Launch]) {
             };
             assert_eq!(bytes, Ok(meant.0), "the size as its reader reads it");
             if wanted.hugepages.size == HugePageSize::None {
-                assert!(launch.resources.memory.unwrap() > meant.0 + meant.0 / 10, "there is headroom");
+                let hosts = if launch.role == Role::Store { 1 } else { u64::from(wanted.serving.nnodes) };
+                let here = meant.0 / hosts;
+                assert!(launch.resources.memory.unwrap() > here + here / 10, "there is headroom");
             }
         }
         if launch.role == Role::Master {
