@@ -1,8 +1,9 @@
 //! What the load generator itself adds: `mock` is an endpoint whose timing is known, `truth` sets the generator's times against the
-//! endpoint's own. See README.md beside this file.
+//! endpoint's own, `floor` is the least that any client of this kind pays. See README.md beside this file.
 #![allow(missing_docs)]
 #![expect(clippy::disallowed_methods, clippy::print_stdout, reason = "a program of its own, for measurements")]
 
+mod floor;
 mod mock;
 mod truth;
 
@@ -11,8 +12,9 @@ fn main() {
     match args.get(1).map(String::as_str) {
         Some("mock") => mock::main(&args),
         Some("truth") => truth::main(&args),
-        // `cargo bench` starts every bench: these two take their time and a processor each, and are asked for by name.
-        _ => println!("load: not run; say `-- mock` or `-- truth` (benches/load/README.md)"),
+        Some("floor") => floor::main(&args),
+        // `cargo bench` starts every bench: these take their time and a processor each, and are asked for by name.
+        _ => println!("load: not run; say `-- mock`, `-- truth` or `-- floor` (benches/load/README.md)"),
     }
 }
 

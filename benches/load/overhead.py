@@ -10,7 +10,8 @@ PROGRAM is what starts the client's tool; NAME picks how it is called and how it
   aiperf        the aiperf program            (chat only)
   guidellm      the guidellm program          (chat only)
   mcctl         the mcctl program             (TTFT from the last byte of the request; the lag before it is a column of its own)
-Needs --tokenizer DIR (any local tokenizer) for all but mcctl.
+  floor         "PATH_TO_BENCH floor"         (no client: what reading each token by itself costs at the least)
+Needs --tokenizer DIR (any local tokenizer) for all but the last two.
 
 One line of JSON a run goes to DIR/overhead.jsonl, and a table to stdout. The client is held to one CPU, the mock to another.
   *_err       what the client reported minus what the mock sent (its configured time plus its own measured lateness)
@@ -111,7 +112,12 @@ def mcctl(program, conc, n, tokens, out):
     return cmd, read
 
 
-kinds = {"sglang": sglang, "sglang-rust": sglang_rust, "aiperf": aiperf, "guidellm": guidellm, "mcctl": mcctl}
+def floor(program, conc, n, tokens, out):
+    cmd = [*shlex.split(program), "--port", a.port, "--api", a.wire, "--streams", conc, "--waves", a.waves, "--tokens", tokens]
+    return cmd, lambda: last_line(os.path.join(out, "log"))
+
+
+kinds = {"sglang": sglang, "sglang-rust": sglang_rust, "aiperf": aiperf, "guidellm": guidellm, "mcctl": mcctl, "floor": floor}
 
 
 def get(path):
@@ -179,12 +185,16 @@ for spec in a.client:
             row = {"client": kind, "wire": a.wire, "streams": conc, "requests": n, "tokens": a.tokens, "ttft_ms": a.ttft_ms, "itl_ms": a.itl_ms,
                    "load_1m": os.getloadavg()[0], **r}
             if "error" not in r:
-                first, tok = r["mock"]["first_late_us"], r["mock"]["token_late_us"]
-                row["ttft_err_ms"] = [r["ttft"][0] - a.ttft_ms - first["mean"] / 1e3, r["ttft"][2] - a.ttft_ms - first["p99"] / 1e3]
-                row["itl_err_ms"] = [r["itl"][0] - a.itl_ms, r["itl"][2] - a.itl_ms]
+                errors = ["-"] * 4
+                if "ttft" in r:
+                    first = r["mock"]["first_late_us"]
+                    row["ttft_err_ms"] = [r["ttft"][0] - a.ttft_ms - first["mean"] / 1e3, r["ttft"][2] - a.ttft_ms - first["p99"] / 1e3]
+                    row["itl_err_ms"] = [r["itl"][0] - a.itl_ms, r["itl"][2] - a.itl_ms]
+                    errors = [f"{ms:.1f}" for ms in row["ttft_err_ms"]] + [f"{row['itl_err_ms'][0]:.2f}", f"{row['itl_err_ms'][1]:.1f}"]
                 lag = "{:.1f} / {:.1f}".format(r["lag"][0], r["lag"][2]) if "lag" in r else "-"
-                print(f"| {kind} | {a.wire} | {conc} | {int(r['completed'])}/{n} | {r['tok_s']:.0f} | {row['ttft_err_ms'][0]:.1f} | {row['ttft_err_ms'][1]:.1f} | "
-                      f"{row['itl_err_ms'][0]:.2f} | {row['itl_err_ms'][1]:.1f} | {row['cpu_us_per_token'] or 0:.0f} | {tok['p99'] / 1e3:.1f} | {lag} |", flush=True)
+                cells = [kind, a.wire, conc, f"{int(r['completed'])}/{n}", f"{r['tok_s']:.0f}", *errors, f"{row['cpu_us_per_token'] or 0:.1f}",
+                         f"{r['mock']['token_late_us']['p99'] / 1e3:.1f}", lag]
+                print("| " + " | ".join(map(str, cells)) + " |", flush=True)
             else:
                 print(f"| {kind} | {a.wire} | {conc} | {r['error']} |", flush=True)
             with open(os.path.join(a.out, "overhead.jsonl"), "a") as f:
