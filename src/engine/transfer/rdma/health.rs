@@ -17,8 +17,6 @@ const ERRORS_MAX: usize = 5;
 const ERRORS_WITHIN: Duration = Duration::from_secs(5);
 /// How long a device that is off because of its faults stays so.
 const OFF_FOR: Duration = Duration::from_secs(30);
-/// How long a port that came up again is left to settle.
-const SETTLE: Duration = Duration::from_secs(1);
 /// Most ways that are remembered; those that were paused longest ago give way.
 const WAYS_MAX: usize = 4096;
 
@@ -43,8 +41,8 @@ struct Device {
 pub struct Off {
     /// In words.
     pub why: String,
-    /// Until then; `None` = until it is said to be up again.
-    pub until: Option<Mono>,
+    /// Until then.
+    pub until: Mono,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -62,7 +60,7 @@ impl Way {
 }
 
 impl Health {
-    /// Of `devices` devices, all up. The pauses are `MC_RDMA_RAIL_PAUSE_SECONDS` and `MC_CONN_PAUSE_TTL_MS`.
+    /// Of `devices` devices, none of which is off. The pauses are `MC_RDMA_RAIL_PAUSE_SECONDS` and `MC_CONN_PAUSE_TTL_MS`.
     pub fn new(devices: usize, rail_pause: Duration, dial_pause: Duration) -> Health {
         Health { devices: vec![Device::default(); devices], ways: BTreeMap::new(), rail_pause, dial_pause }
     }
@@ -75,7 +73,7 @@ impl Health {
     /// Why device `local` is not to be used now; `None` when it is.
     pub fn off(&self, local: usize, now: Mono) -> Option<&Off> {
         let off = self.devices.get(local)?.off.as_ref()?;
-        off.until.is_none_or(|until| now < until).then_some(off)
+        (now < off.until).then_some(off)
     }
 
     /// May the way be used now?
@@ -115,7 +113,7 @@ impl Health {
         }
         device.faults = 0;
         let why = format!("{FAULTS_MAX} faults in a row, the last: {why}");
-        device.off = Some(Off { why, until: Some(now + OFF_FOR) });
+        device.off = Some(Off { why, until: now + OFF_FOR });
         true
     }
 
@@ -149,37 +147,12 @@ impl Health {
         }
     }
 
-    /// The device cannot be used until further notice.
-    pub fn went_down(&mut self, local: usize, why: impl Into<String>) {
-        if let Some(device) = self.devices.get_mut(local) {
-            device.off = Some(Off { why: why.into(), until: None });
-        }
-    }
-
-    /// The device is said to be up again; it is used after a moment.
-    pub fn came_up(&mut self, local: usize, now: Mono) {
-        let Some(device) = self.devices.get_mut(local) else { return };
-        device.faults = 0;
-        if let Some(off) = &mut device.off {
-            off.until = Some(off.until.unwrap_or(now + SETTLE).min(now + SETTLE));
-        }
-    }
-
     /// Forget what is over.
     pub fn sweep(&mut self, now: Mono) {
         self.ways.retain(|_, way| !way.is_over(now));
         for device in &mut self.devices {
-            let over = |off: &Off| off.until.is_some_and(|until| now >= until);
-            device.off.take_if(|off| over(off));
+            device.off.take_if(|off| now >= off.until);
         }
-    }
-
-    /// The ways that are paused now, and until when.
-    pub fn paused(&self, now: Mono) -> Vec<(usize, String, Mono)> {
-        let paused = |((local, peer), way): (&(usize, String), &Way)| {
-            way.paused.filter(|until| now < *until).map(|until| (*local, peer.clone(), until))
-        };
-        self.ways.iter().filter_map(paused).collect()
     }
 
     fn note(&mut self, local: usize, peer: &str, now: Mono) -> &mut Way {
@@ -217,9 +190,8 @@ mod tests {
         assert!(health.is_untroubled() && health.is_open(0, PEER, at(0)));
         assert!(health.way_failed(0, PEER, true, at(0)));
         assert!(!health.way_failed(0, PEER, true, at(1)), "it is paused already");
-        assert!(!health.is_open(0, PEER, at(30_000)));
+        assert!(!health.is_open(0, PEER, at(30_000)), "from the last error on");
         assert!(health.is_open(1, PEER, at(0)) && health.is_open(0, "c:1@rxe0", at(0)));
-        assert_eq!(health.paused(at(0)), [(0, PEER.to_owned(), at(30_001))]);
         assert!(health.is_open(0, PEER, at(30_001)));
         health.sweep(at(30_001));
         assert!(health.is_untroubled());
@@ -253,20 +225,7 @@ mod tests {
         assert!(health.device_failed(1, "local protection error", at(0)));
         assert_eq!(health.off(1, at(0)).unwrap().why, "32 faults in a row, the last: local protection error");
         assert!(health.off(0, at(0)).is_none() && health.off(9, at(0)).is_none());
-        assert!(health.off(1, at(30_000)).is_none());
-    }
-
-    #[test]
-    fn a_device_whose_port_went_down_stays_off_until_it_is_up_and_has_settled() {
-        let mut health = health();
-        health.went_down(0, "port 1 is down");
-        assert_eq!(health.off(0, at(10_000_000)), Some(&Off { why: "port 1 is down".into(), until: None }));
-        health.came_up(0, at(5000));
-        assert!(health.off(0, at(5999)).is_some() && health.off(0, at(6000)).is_none());
-        health.sweep(at(6000));
-        assert!(health.is_untroubled());
-        health.came_up(0, at(7000));
-        assert!(health.is_untroubled());
+        assert!(health.off(1, at(29_999)).is_some() && health.off(1, at(30_000)).is_none());
     }
 
     #[test]
