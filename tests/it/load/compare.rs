@@ -81,6 +81,23 @@ fn the_sooner_of_two_servers_is_better_the_later_one_worse_and_both_were_asked_t
 }
 
 #[test]
+fn each_pass_has_a_verdict_of_its_own() {
+    let (slow, fast) = (Server::start(3, 120), Server::start(3, 5));
+    let phases = ["compare", &slow.url, &fast.url, "--phases=first,repeat"];
+    let (run, told) = bench(&phases, &[]);
+    let passes = told["comparison"]["compared"].as_array().expect("a list");
+    assert_eq!(passes.iter().map(|one| &one["pass"]).collect::<Vec<_>>(), ["first", "repeat"], "{run:?}");
+    for one in passes {
+        assert_eq!(one["verdict"], "better", "{run:?}");
+        assert!(one["says"].as_str().is_some_and(|says| says.starts_with("B is better: TTFT")), "{one}");
+    }
+    let run = mcctl(&[&["bench"], &phases[..], &SMALL[..8]].concat());
+    for pass in ["first", "repeat"] {
+        assert!(run.stdout.contains(&format!("Verdict of {pass}: B is better: TTFT")), "{run:?}");
+    }
+}
+
+#[test]
 fn every_block_has_its_name_each_side_its_sums_and_the_page_says_who_was_compared() {
     let folder = tempfile::tempdir().expect("a folder");
     let page = folder.path().join("p.html");

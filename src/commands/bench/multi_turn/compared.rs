@@ -8,7 +8,7 @@ use crate::commands::error::Exit;
 use crate::commands::svg::{Axis, Plot, Series};
 use crate::engine::load::Seed;
 use crate::engine::load::compare::{Compared, Refusal, Terms, compare};
-use crate::engine::load::paired::{DRAWS, Difference, Verdict};
+use crate::engine::load::paired::{CONVERSATIONS_MIN, DRAWS, Difference, Verdict};
 use crate::engine::load::session::Pass;
 
 /// Passes that compare an endpoint with itself have this before their names.
@@ -49,6 +49,9 @@ pub(in crate::commands::bench) struct ComparedReport {
     /// Why nothing is said.
     pub refusals: Vec<String>,
     pub differences: Vec<DifferenceReport>,
+    /// Of this pass alone.
+    pub verdict: Said,
+    pub says: String,
     /// Mean time to first token of A in the first and the second half of its blocks.
     pub a_halves_ttft_ms: Option<[f64; 2]>,
 }
@@ -96,7 +99,8 @@ pub(super) struct Sides {
     pub floor: Option<[usize; 2]>,
 }
 
-fn told(compared: &Compared) -> ComparedReport {
+fn told(compared: &Compared, [a, b]: [&str; 2]) -> ComparedReport {
+    let (verdict, says) = Said::of(std::slice::from_ref(compared), [a, b]);
     let one = |(measure, found): &(crate::engine::load::compare::Measure, Difference)| DifferenceReport {
         measure: measure.name(),
         a: found.mean_a,
@@ -115,6 +119,8 @@ fn told(compared: &Compared) -> ComparedReport {
         pairs: compared.pairs,
         refusals: compared.refusals.iter().map(ToString::to_string).collect(),
         differences: compared.differences.iter().map(one).collect(),
+        verdict,
+        says,
         a_halves_ttft_ms: compared.halves,
     }
 }
@@ -127,6 +133,38 @@ fn different(compared: &[Compared], verdict: Verdict) -> Vec<String> {
         one.with(verdict).iter().map(|m| format!("{}{place}", m.words().trim_end_matches(" ms"))).collect::<Vec<_>>()
     };
     compared.iter().flat_map(of).collect()
+}
+
+impl Said {
+    /// What `compared` comes to, and the same in words; `a` and `b` are the endpoints' names.
+    fn of(compared: &[Compared], [a, b]: [&str; 2]) -> (Said, String) {
+        let (better, worse) = (different(compared, Verdict::Better), different(compared, Verdict::Worse));
+        let refused = compared.iter().any(|one| !one.refusals.is_empty()) || compared.is_empty();
+        let any = |verdict| compared.iter().any(|one| !one.with(verdict).is_empty());
+        let verdict = match (refused, better.is_empty(), worse.is_empty()) {
+            (true, _, _) => Said::Refused,
+            (_, false, false) => Said::Mixed,
+            (_, false, true) => Said::Better,
+            (_, true, false) => Said::Worse,
+            _ if any(Verdict::NoDifferenceShown) => Said::NoDifferenceShown,
+            _ => Said::TooFew,
+        };
+        let says = match verdict {
+            Said::Better => format!("{b} is better: {}", better.join(", ")),
+            Said::Worse => format!("{b} is worse: {}", worse.join(", ")),
+            Said::Mixed => format!("{b} is better in {}, and worse in {}", better.join(", "), worse.join(", ")),
+            Said::NoDifferenceShown => format!("no difference shown between {a} and {b}"),
+            Said::TooFew => format!("too few: {CONVERSATIONS_MIN} conversations and more are needed for a verdict"),
+            Said::Refused if compared.is_empty() => format!("not compared: no pass was run at both {a} and {b}"),
+            Said::Refused => {
+                let mut why: Vec<String> =
+                    compared.iter().flat_map(|one| one.refusals.iter().map(ToString::to_string)).collect();
+                why.dedup();
+                format!("not compared: {}", why.join("; "))
+            }
+        };
+        (verdict, says)
+    }
 }
 
 impl ComparisonReport {
@@ -150,45 +188,15 @@ impl ComparisonReport {
                 compared.iter_mut().for_each(|one| one.refuse(refusal.clone()));
             }
         }
-        let (better, worse) = (different(&compared, Verdict::Better), different(&compared, Verdict::Worse));
-        let refused = compared.iter().any(|one| !one.refusals.is_empty()) || compared.is_empty();
-        let any = |verdict| compared.iter().any(|one| !one.with(verdict).is_empty());
-        let verdict = match (refused, better.is_empty(), worse.is_empty()) {
-            (true, _, _) => Said::Refused,
-            (_, false, false) => Said::Mixed,
-            (_, false, true) => Said::Better,
-            (_, true, false) => Said::Worse,
-            _ if any(Verdict::NoDifferenceShown) => Said::NoDifferenceShown,
-            _ => Said::TooFew,
-        };
-        let name = &b.name;
-        let says = match verdict {
-            Said::Better => format!("{name} is better: {}", better.join(", ")),
-            Said::Worse => format!("{name} is worse: {}", worse.join(", ")),
-            Said::Mixed => format!("{name} is better in {}, and worse in {}", better.join(", "), worse.join(", ")),
-            Said::NoDifferenceShown => format!("no difference shown between {} and {name}", a.name),
-            Said::TooFew => format!(
-                "too few: {} conversations and more are needed for a verdict",
-                crate::engine::load::paired::CONVERSATIONS_MIN
-            ),
-            Said::Refused if compared.is_empty() => {
-                format!("not compared: no pass was run at both {} and {name}", a.name)
-            }
-            Said::Refused => {
-                let why = compared.iter().flat_map(|one| one.refusals.iter().map(ToString::to_string));
-                let mut why: Vec<String> = why.collect();
-                why.dedup();
-                format!("not compared: {}", why.join("; "))
-            }
-        };
+        let (verdict, says) = Said::of(&compared, [&a.name, &b.name]);
         let level = compared.iter().flat_map(|one| &one.differences).map(|(_, found)| found.level).next();
         let mut doubts = Vec::new();
         for one in &compared {
             if one.blocks < 2 && one.refusals.is_empty() {
                 doubts.push(format!(
-                    "{}: {} and {name} were measured one after the other, not in turn: what else changed meanwhile is in the difference, and \
+                    "{}: {} and {} were measured one after the other, not in turn: what else changed meanwhile is in the difference, and \
                      not in its interval, which is over conversations alone",
-                    one.pass, a.name
+                    one.pass, a.name, b.name
                 ));
             }
             if let Some([first, second]) = one.halves
@@ -202,13 +210,17 @@ impl ComparisonReport {
                 ));
             }
         }
+        let names = [a.name.as_str(), b.name.as_str()];
+        let again = format!("{} again", a.name);
+        let noise_floor = floor.map(|floor| floor.iter().map(|one| told(one, [&a.name, &again])).collect());
+        let compared = compared.iter().map(|one| told(one, names)).collect();
         ComparisonReport {
             a,
             b,
             level: level.unwrap_or(0.0),
             margin_percent: args.margin(),
-            noise_floor: floor.map(|floor| floor.iter().map(told).collect()),
-            compared: compared.iter().map(told).collect(),
+            noise_floor,
+            compared,
             verdict,
             says,
             doubts,
@@ -229,11 +241,15 @@ impl ComparisonReport {
         for one in self.noise_floor.iter().flatten() {
             let mut section =
                 one.section(format!("{} against itself: {}", self.a.name, one.pass.trim_start_matches(A_A)));
-            section.text.push("What an endpoint differs by from itself is noise.".to_owned());
+            section.text.push(format!("What an endpoint differs by from itself is noise: {}.", one.says));
             sections.push(section);
         }
         for one in &self.compared {
-            sections.push(one.section(format!("{} against {}: {}", self.b.name, self.a.name, one.pass)));
+            let mut section = one.section(format!("{} against {}: {}", self.b.name, self.a.name, one.pass));
+            if self.compared.len() > 1 {
+                section.text.push(format!("Verdict of {}: {}", one.pass, one.says));
+            }
+            sections.push(section);
         }
         let mut last = Section::new("Verdict");
         last.text.push(format!("{} is {}, {} is {}", self.a.name, self.a.target, self.b.name, self.b.target));
@@ -271,7 +287,6 @@ impl ComparedReport {
                 found.verdict.words().to_owned(),
             ]);
         }
-        section.text.extend(self.refusals.iter().map(|why| format!("not compared: {why}")));
         section.sheets.push(sheet);
         let share = |found: &DifferenceReport| found.percent.filter(|_| found.a > 0.0).is_some();
         let shown: Vec<&DifferenceReport> = self.differences.iter().filter(|found| share(found)).collect();
