@@ -50,12 +50,18 @@ def equal(found, wanted, what=""):
         raise AssertionError(f"{what or 'value'}: found {str(found)[:200]}, wanted {str(wanted)[:200]}")
 
 
-def same_bytes(found, wanted, what):
-    """Byte identity, told by the first place that differs instead of by megabytes."""
+def same_bytes(found, wanted, what, again=None):
+    """Byte identity, told by what differs instead of by megabytes. `again` reads once more: do the right bytes lie there?"""
     if found == wanted:
         return
-    at = next((i for i, (x, y) in enumerate(zip(found, wanted)) if x != y), min(len(found), len(wanted)))
-    raise AssertionError(f"{what}: {len(found)} bytes, wanted {len(wanted)}; first difference at {at}")
+    told = f"{what}: {len(found)} bytes, wanted {len(wanted)}"
+    differ = [i for i, (x, y) in enumerate(zip(found, wanted)) if x != y]
+    if differ:
+        zeros = sum(found[i] == 0 for i in differ)
+        told += f"; {len(differ)} differ, from {differ[0]} to {differ[-1]}, {zeros} of them 0"
+    if again:
+        told += f"; read again they are {'right' if again() == wanted else 'wrong'}"
+    raise AssertionError(told)
 
 
 def forget():
@@ -142,8 +148,13 @@ def a_batch_of_128_mib_moves_between_registered_buffers():
         equal(store.batch_put_from(keys, ptrs, sizes), [0] * n, "batch_put_from")
         b.map[:] = b"\0" * (n * size)
         equal(store.batch_get_into(keys, ptrs, sizes), [size] * n, "batch_get_into")
+
+        def again(i):
+            b.map[:] = b"\0" * (n * size)
+            equal(store.batch_get_into(keys, ptrs, sizes), [size] * n, "batch_get_into again")
+            return b.map[i * size:(i + 1) * size]
         for i in range(n):
-            same_bytes(b.map[i * size:(i + 1) * size], payload(3000 + i, size), f"object {i}")
+            same_bytes(b.map[i * size:(i + 1) * size], payload(3000 + i, size), f"object {i}", lambda i=i: again(i))
         # the same once more in reverse: leases held, connections warm
         equal(store.batch_get_into(keys[::-1], ptrs, sizes), [size] * n, "batch_get_into reversed")
         same_bytes(b.map[:size], payload(3000 + n - 1, size), "first of the reversed")
