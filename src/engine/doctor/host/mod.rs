@@ -192,6 +192,10 @@ pub const CHECKS: &[Line<Look>] = &[
     (line("efa", "no device is an EFA, which the rdma protocol cannot use", &[2]), rdma::finding),
     (line("erdma", "an eRDMA device is in its compatibility mode", &[4, 6]), rdma::finding),
     (line("software", "the devices are made of more than software", &[2]), rdma::finding),
+    (
+        line("packet-backlog", "the kernel drops no packets of soft-RoCE devices, which then lose reads unseen", &[]),
+        rdma::backlog,
+    ),
     (line("unreadable", "what the kernel tells of devices can be read", &[]), rdma::finding),
     (line("odd-text", "what the kernel tells of devices is of the known form", &[]), rdma::finding),
 ];

@@ -3,7 +3,7 @@
 use crate::engine::check::{Check, Severity, Status};
 use crate::engine::doctor::find;
 use crate::engine::doctor::host::{Look, Protocol};
-use crate::engine::topology::{Finding, Level, Rdma, WhyNot};
+use crate::engine::topology::{self, Finding, Level, Rdma, WhyNot};
 
 /// Without these nothing moves through the device at all.
 const FATAL: &[&str] =
@@ -51,6 +51,31 @@ pub(super) fn choice(look: &Look, check: &Check) -> Status {
     let finding = "Mooncake deals its traffic out to all devices it can open, and some of them are slower or on another network: they pace all";
     let remedy = format!("MOONCAKE_DEVICE={} (mcctl devices has the reasons)", picked.join(","));
     Status::Found(vec![find(check, severity, finding, odd.join("; "), remedy)])
+}
+
+/// Packets that wait on a processor for their device: what a dozen queue pairs bring at once has room.
+const BACKLOG: u64 = 10_000;
+
+/// Measured on kernel 6.1: what the backlog does not hold is dropped, rxe's responder then sends the first packet of an answer again
+/// as one from its middle, and the requester completes the read with success without having written a byte. No program can tell.
+pub(super) fn backlog(look: &Look, check: &Check) -> Status {
+    const PATH: &str = "/proc/sys/net/core/netdev_max_backlog";
+    let soft = |device: &&topology::Device| device.provider.as_deref() == Some("rxe");
+    let names: Vec<&str> = look.host.devices.iter().filter(soft).map(|device| device.name.as_str()).collect();
+    if names.is_empty() {
+        return Status::Skipped("no soft-RoCE device (rxe) on this host".to_owned());
+    }
+    let Some(packets) = look.number(PATH) else { return Status::Skipped(format!("{PATH} cannot be read")) };
+    let evidence = format!("{PATH} is {packets}; devices: {}", names.join(", "));
+    if packets >= BACKLOG {
+        return Status::Passed(evidence);
+    }
+    let severity = if look.intent.is_rdma() { Severity::Warning } else { Severity::Info };
+    let finding = "many reads at once make the kernel drop packets, and soft-RoCE may then report a read as done that brought no bytes";
+    let remedy = format!(
+        "sysctl -w net.core.netdev_max_backlog={BACKLOG}; hw_counters/send_err of the device counts what was dropped"
+    );
+    Status::Found(vec![find(check, severity, finding, evidence, remedy)])
 }
 
 /// The finding of `mcctl devices` that has the check's name.
