@@ -192,7 +192,7 @@ for spec in a.client:
                     row["itl_err_ms"] = [r["itl"][0] - a.itl_ms, r["itl"][2] - a.itl_ms]
                     errors = [f"{ms:.1f}" for ms in row["ttft_err_ms"]] + [f"{row['itl_err_ms'][0]:.2f}", f"{row['itl_err_ms'][1]:.1f}"]
                 lag = "{:.1f} / {:.1f}".format(r["lag"][0], r["lag"][2]) if "lag" in r else "-"
-                cells = [kind, a.wire, conc, f"{int(r['completed'])}/{n}", f"{r['tok_s']:.0f}", *errors, f"{row['cpu_us_per_token'] or 0:.1f}",
+                cells = [kind, a.wire, conc, f"{int(r['completed'])}/{n}", f"{r['tok_s']:.0f}", *errors, f"{row['cpu_us_per_token']:.1f}" if row["cpu_us_per_token"] else "-",
                          f"{r['mock']['token_late_us']['p99'] / 1e3:.1f}", lag]
                 print("| " + " | ".join(map(str, cells)) + " |", flush=True)
             else:

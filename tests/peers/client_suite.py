@@ -60,7 +60,10 @@ def same_bytes(found, wanted, what, again=None):
         zeros = sum(found[i] == 0 for i in differ)
         told += f"; {len(differ)} differ, from {differ[0]} to {differ[-1]}, {zeros} of them 0"
     if again:
-        told += f"; read again they are {'right' if again() == wanted else 'wrong'}"
+        try:
+            told += f"; read again they are {'right' if again() == wanted else 'wrong'}"
+        except AssertionError as e:
+            told += f"; reading again failed: {e}"
     raise AssertionError(told)
 
 

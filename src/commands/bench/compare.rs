@@ -9,8 +9,8 @@ use crate::commands::error::{Failure, Outcome};
 #[command(
     args_override_self = true,
     mut_args(multi_turn::negative_numbers_are_values),
-    after_help = "Exit codes: 0 B is not worse, 1 B is worse beyond its interval (in anything, even if it is better in \
-    something else), the work was not the same, requests failed, a signal ended the run or a goal was missed, 2 command line wrong, \
+    after_help = "Exit codes: 0 B is not worse, 1 B is worse beyond its interval (in any pass and measure, even if it is \
+    better in others), the work was not the same, requests failed, a signal ended the run or a goal was missed, 2 command line wrong, \
     3 nothing listens at one of them or none went well there, 4 a file could not be written, or this host does not allow as many \
     connections, 70 a bug in mcctl. Where the reader of stdout has gone away the code is 0."
 )]

@@ -58,10 +58,11 @@ fn each_trouble_of_a_device_is_a_check() {
         ("error".into(), "passed".into())
     );
     let soft = |packets: &str| Host::recorded("rxe").with("/proc/sys/net/core/netdev_max_backlog", packets);
-    for (packets, asked, unasked) in [("1000\n", "warning", "info"), ("10000\n", "passed", "passed")] {
+    for (packets, asked, unasked) in [("9999\n", "warning", "info"), ("10000\n", "passed", "passed")] {
         let verdicts = [&rdma[..], &[]].map(|protocol| soft(packets).verdict("packet-backlog", &[], protocol));
         assert_eq!(verdicts, [asked, unasked]);
     }
+    assert_eq!(Host::recorded("rxe").verdict("packet-backlog", &[], &rdma), "skipped", "it cannot be read");
     assert_eq!(healthy.verdict("packet-backlog", &[], &rdma), "skipped", "no packet of a NIC waits there");
     assert_eq!(Host::recorded("no-rdma").verdict("port-down", &[], &rdma), "skipped");
 }

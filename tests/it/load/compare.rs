@@ -82,18 +82,26 @@ fn the_sooner_of_two_servers_is_better_the_later_one_worse_and_both_were_asked_t
 
 #[test]
 fn each_pass_has_a_verdict_of_its_own() {
-    let (slow, fast) = (Server::start(3, 120), Server::start(3, 5));
-    let phases = ["compare", &slow.url, &fast.url, "--phases=first,repeat"];
+    let even = Server::start(3, 60);
+    // A block is three conversations of two turns in each pass: the first is slow, the repetition quick.
+    let uneven = Server::of(|request| {
+        let first = if request % 12 < 6 { 120 } else { 5 };
+        Manner::Answer(3, Duration::from_millis(first), Duration::from_millis(2))
+    });
+    let phases = ["compare", &even.url, &uneven.url, "--phases=first,repeat"];
     let (run, told) = bench(&phases, &[]);
-    let passes = told["comparison"]["compared"].as_array().expect("a list");
-    assert_eq!(passes.iter().map(|one| &one["pass"]).collect::<Vec<_>>(), ["first", "repeat"], "{run:?}");
-    for one in passes {
-        assert_eq!(one["verdict"], "better", "{run:?}");
-        assert!(one["says"].as_str().is_some_and(|says| says.starts_with("B is better: TTFT")), "{one}");
+    let comparison = &told["comparison"];
+    assert_eq!((run.code, &comparison["verdict"]), (1, &json!("mixed")), "{run:?}");
+    for (one, (pass, verdict)) in
+        comparison["compared"].as_array().expect("a list").iter().zip([("first", "worse"), ("repeat", "better")])
+    {
+        assert_eq!((&one["pass"], &one["verdict"]), (&json!(pass), &json!(verdict)), "{run:?}");
+        let says = one["says"].as_str().expect("words");
+        assert!(says.starts_with(&format!("B is {verdict}: TTFT")) && !says.contains(" of "), "{says}");
     }
     let run = mcctl(&[&["bench"], &phases[..], &SMALL[..8]].concat());
-    for pass in ["first", "repeat"] {
-        assert!(run.stdout.contains(&format!("Verdict of {pass}: B is better: TTFT")), "{run:?}");
+    for words in ["Verdict of first: B is worse: TTFT", "Verdict of repeat: B is better: TTFT"] {
+        assert!(run.stdout.contains(words), "{run:?}");
     }
 }
 

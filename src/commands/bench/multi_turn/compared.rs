@@ -241,12 +241,12 @@ impl ComparisonReport {
         for one in self.noise_floor.iter().flatten() {
             let mut section =
                 one.section(format!("{} against itself: {}", self.a.name, one.pass.trim_start_matches(A_A)));
-            section.text.push(format!("What an endpoint differs by from itself is noise: {}.", one.says));
+            section.text.push(format!("What an endpoint differs by from itself is noise. Here: {}", one.says));
             sections.push(section);
         }
         for one in &self.compared {
             let mut section = one.section(format!("{} against {}: {}", self.b.name, self.a.name, one.pass));
-            if self.compared.len() > 1 {
+            if self.compared.len() > 1 || !one.refusals.is_empty() {
                 section.text.push(format!("Verdict of {}: {}", one.pass, one.says));
             }
             sections.push(section);

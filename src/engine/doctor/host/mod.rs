@@ -193,7 +193,11 @@ pub const CHECKS: &[Line<Look>] = &[
     (line("erdma", "an eRDMA device is in its compatibility mode", &[4, 6]), rdma::finding),
     (line("software", "the devices are made of more than software", &[2]), rdma::finding),
     (
-        line("packet-backlog", "the kernel drops no packets of soft-RoCE devices, which then lose reads unseen", &[]),
+        line(
+            "packet-backlog",
+            "the kernel has room for the packets that soft-RoCE devices read at once: without it reads may lose bytes unseen",
+            &[],
+        ),
         rdma::backlog,
     ),
     (line("unreadable", "what the kernel tells of devices can be read", &[]), rdma::finding),
