@@ -231,7 +231,7 @@ impl Kind {
     }
 
     /// A word for the value in `--help`.
-    pub fn placeholder(&self) -> &'static str {
+    pub fn value_name(&self) -> &'static str {
         match self {
             Kind::Bool => "",
             Kind::Whole(..) | Kind::Number(..) => "N",

@@ -32,7 +32,7 @@ fn entry(flag: &Flag) -> String {
         head.push_str(&format!(", {}", crate::commands::flags::spelled(alias)));
     }
     if flag.kind != Kind::Bool {
-        head.push_str(&format!(" {}", flag.kind.placeholder()));
+        head.push_str(&format!(" {}", flag.kind.value_name()));
     }
     format!("{head}\n{}\n", wrap(&about(flag), INDENT))
 }

@@ -36,9 +36,9 @@ fn service(name: &'static str, table: &'static Table) -> Command {
             arg = match flag.kind {
                 Kind::Bool => arg.action(ArgAction::SetTrue),
                 Kind::Word(words) => {
-                    arg.value_name(flag.kind.placeholder()).value_parser(words.to_vec()).hide_possible_values(true)
+                    arg.value_name(flag.kind.value_name()).value_parser(words.to_vec()).hide_possible_values(true)
                 }
-                _ => arg.value_name(flag.kind.placeholder()),
+                _ => arg.value_name(flag.kind.value_name()),
             };
             command = command.arg(arg);
         }

@@ -22,16 +22,17 @@ pub(super) fn render(picture: &Picture) -> String {
         }
     };
     sections.push(choice(picture));
-    if let (false, Some(live)) = (host.rdma == Rdma::Devices, &picture.live) {
-        sections.push(verbs(live));
-    }
-    if host.rdma == Rdma::Devices {
+    let is_there = host.rdma == Rdma::Devices;
+    if is_there {
         sections.push(topology(picture));
-        sections.push(match &picture.live {
-            Some(live) => verbs(live),
-            None => "Not known without libibverbs: active MTU, and limits (largest memory region, queue pairs, completions).\n"
+    }
+    match &picture.live {
+        Some(live) => sections.push(verbs(live)),
+        None if is_there => sections.push(
+            "Not known without libibverbs: active MTU, and limits (largest memory region, queue pairs, completions).\n"
                 .to_owned(),
-        });
+        ),
+        None => {}
     }
     sections.push(findings(host));
     sections.retain(|text| !text.is_empty());

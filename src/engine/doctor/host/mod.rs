@@ -19,7 +19,7 @@ mod verbs;
 use std::collections::BTreeMap;
 
 use crate::engine::base::HostPort;
-use crate::engine::check::{Check, Group, Report};
+use crate::engine::check::{Check, Group, Report, Severity};
 use crate::engine::doctor::{Line, Selection, each};
 use crate::engine::env::Env;
 use crate::engine::sys::Tree;
@@ -75,6 +75,11 @@ impl Intent {
 
     fn is_rdma(&self) -> bool {
         self.protocol == Some(Protocol::Rdma)
+    }
+
+    /// How bad it is what only RDMA would miss: no worse than info where nobody asked for that.
+    fn over_rdma(&self, severity: Severity) -> Severity {
+        if self.is_rdma() { severity } else { Severity::Info }
     }
 }
 

@@ -13,7 +13,7 @@ pub(super) fn numa(look: &Look, check: &Check) -> Status {
     for device in &look.host.devices {
         let Some(at) = device.numa_node else { continue };
         if nodes.iter().any(|node| node.id == at && node.memory_bytes == Some(0)) {
-            let severity = if look.intent.is_rdma() { Severity::Warning } else { Severity::Info };
+            let severity = look.intent.over_rdma(Severity::Warning);
             let finding = format!(
                 "{} is on node {at}, which has no memory: all its traffic crosses to another node",
                 device.name

@@ -47,7 +47,7 @@ pub(super) fn choice(look: &Look, check: &Check) -> Status {
     if odd.is_empty() {
         return Status::Passed(format!("to be used: {}", picked.join(",")));
     }
-    let severity = if look.intent.is_rdma() { Severity::Warning } else { Severity::Info };
+    let severity = look.intent.over_rdma(Severity::Warning);
     let finding = "Mooncake deals its traffic out to all devices it can open, and some of them are slower or on another network: they pace all";
     let remedy = format!("MOONCAKE_DEVICE={} (mcctl devices has the reasons)", picked.join(","));
     Status::Found(vec![find(check, severity, finding, odd.join("; "), remedy)])
@@ -72,7 +72,7 @@ pub(super) fn backlog(look: &Look, check: &Check) -> Status {
     if packets >= BACKLOG {
         return Status::Passed(evidence);
     }
-    let severity = if look.intent.is_rdma() { Severity::Warning } else { Severity::Info };
+    let severity = look.intent.over_rdma(Severity::Warning);
     let finding = "over a virtual interface (veth, loopback) many reads at once overflow the kernel's backlog, and soft-RoCE may then report reads as done that brought no bytes";
     let remedy = format!("sysctl -w net.core.netdev_max_backlog={BACKLOG}");
     Status::Found(vec![find(check, severity, finding, evidence, remedy)])

@@ -31,7 +31,7 @@ pub(super) fn registration(look: &Look, check: &Check) -> Status {
     if look.host.devices.is_empty() {
         return Status::Skipped("no RDMA device on this host".to_owned());
     }
-    let severity = if look.intent.is_rdma() { Severity::Error } else { Severity::Info };
+    let severity = look.intent.over_rdma(Severity::Error);
     let trouble = |trouble: Trouble| {
         let finding = "memory cannot be registered with the RDMA devices: no store can use them";
         find(check, severity, finding, trouble.found, trouble.next)
