@@ -332,7 +332,8 @@ fn a_name_that_only_this_host_can_call_is_2_for_a_master_elsewhere() {
 
 #[test]
 fn rdma_that_cannot_be_had_is_4_and_never_tcp_in_disguise() {
-    let store = &["serve", "store", "--master=127.0.0.1:1", "--device-name=none_such", "--segment-size=16mb"];
+    let store =
+        &["serve", "store", "--master=127.0.0.1:1", "--device-name=none_such", "--segment-size=16mb", "--port=0"];
     let run = mcctl(&[store, &["--protocol=rdma"][..]].concat());
     let said = run.fails(4);
     assert!(said.contains("rdma cannot be used on this host, and is not replaced by tcp; "), "{said}");
