@@ -10,6 +10,7 @@ use crate::commands::args;
 use crate::commands::error::Failure;
 use crate::engine::base::HostPort;
 use crate::engine::env::RealEnv;
+use crate::engine::metadata::discovery;
 use crate::engine::rpc::{CallError, RpcClient, Timeouts};
 use crate::engine::wire::MasterCalls;
 
@@ -29,8 +30,8 @@ pub struct MasterArgs {
     /// RPC address of the master [default: 127.0.0.1:50051; environment: MOONCAKE_MASTER]
     #[arg(long, value_name = "HOST:PORT")]
     pub master: Option<String>,
-    /// Admin HTTP address of the master [default: the master's host, port 9003, if its RPC port is 50051; environment for the port:
-    /// MOONCAKE_MASTER_METRICS_PORT]
+    /// Admin HTTP address of the master [default: port 9003 at the master's host, if it belongs to this master; environment for the
+    /// port: MOONCAKE_MASTER_METRICS_PORT]
     #[arg(long, value_name = "HOST:PORT")]
     pub admin: Option<String>,
     /// Longest wait for an answer of the master, its admin HTTP or the metadata service, and for the bytes of an object; a list of
@@ -61,6 +62,20 @@ impl MasterArgs {
     /// An address is not one.
     pub fn resolve(&self) -> Result<Master, Failure> {
         self.resolve_with(|name| std::env::var(name).ok().filter(|text| !text.is_empty()))
+    }
+
+    /// The master that these flags and the environment name, with its admin port found where neither names it: the usual one is used
+    /// if it belongs to this master, see [`discovery::is_admin_of`].
+    ///
+    /// # Errors
+    /// As [`resolve`](MasterArgs::resolve).
+    pub async fn find(&self) -> Result<Master, Failure> {
+        let mut master = self.resolve()?;
+        if master.is_admin_unknown && discovery::is_admin_of(&master.admin, &master.at, master.timeout).await {
+            master.is_admin_unknown = false;
+            master.admin_origin = format!("port {} belongs to the master at {}", admin::PORT, master.at);
+        }
+        Ok(master)
     }
 
     fn resolve_with(&self, env: impl Fn(&str) -> Option<String>) -> Result<Master, Failure> {
@@ -125,10 +140,13 @@ impl Master {
     /// It [is not known](Master::is_admin_unknown), or see [`Admin::new`].
     pub fn admin(&self) -> Result<Admin, Failure> {
         if self.is_admin_unknown {
-            return Err(Failure::usage(format!("where the admin HTTP of the master at {} is was not said", self.at))
-                .tried(self.origin.clone())
-                .found(format!("port {} of that host may belong to another master", admin::PORT))
-                .next("give --admin HOST:PORT (or MOONCAKE_MASTER and MOONCAKE_MASTER_METRICS_PORT)"));
+            return Err(Failure::usage(format!("no admin address was given for the master at {}", self.at))
+                .tried(format!("{}; the usual admin port, {}", self.origin, self.admin))
+                .found("nothing there that belongs to this master")
+                .next(format!(
+                    "give --admin HOST:PORT: the master's --metrics_port, {} by default (environment: MOONCAKE_MASTER_METRICS_PORT)",
+                    admin::PORT
+                )));
         }
         Admin::new(self.admin.clone(), self.admin_origin.clone(), self.timeout)
     }

@@ -213,7 +213,7 @@ def own_client(master_make, node_make, how, devices):
     s.own("put", "two", "/tmp/got", "--replicas", "2")
     answer = python.ask("replicas", key="two")
     need(len(set(answer["endpoints"])) == 2, f"two replicas lie at {answer}")
-    s.own("rm", "--all", "--force")
+    s.own("rm", "--all", "--force", "--yes")
     p = Process("bench", [a.mcctl, "bench", "store", "--object-size", "1mb", "--batch", 16, "--objects", 16, "--verify", "--master", s.address,
                           "--admin", f"127.0.0.1:{s.admin}", "--metadata-server", s.meta, "--local-hostname", "127.0.0.1",
                           "--protocol", "rdma", "--device-name", devices[1], "--timeout", "60s"])

@@ -10,8 +10,8 @@ use crate::commands::bench::sheet::{Section, Sheet};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
-use crate::commands::serve::node::{self, NodePlan};
-use crate::commands::store::link::{self, LinkArgs, LinkPlan};
+use crate::commands::serve::node::NodePlan;
+use crate::commands::store::link::{self, LinkArgs, LinkPlan, UsedMetadata};
 use crate::commands::target::Master;
 use crate::commands::transport::{self, TransportArgs};
 use crate::engine::base::ByteSize;
@@ -28,7 +28,7 @@ use crate::engine::sys::host;
     smaller than what is put, it is counted, and no failure. An object that got fewer copies than --replicas, since too few nodes had \
     room, is counted and a reason for doubt.\n\
     Exit codes: 0 all went well, 1 objects failed or were missing, or a signal ended it (what ran is reported), 2 command line wrong, \
-    3 the master does not answer, 4 this host lacks the memory."
+    3 the master does not answer or no node can be reached, 4 this host lacks the memory."
 )]
 pub struct Args {
     /// Bytes of an object; several, separated by ',', are taken in turn
@@ -91,19 +91,21 @@ impl Args {
         // Tasks wait more than they work: bytes are moved by the transfer engine's threads.
         runtime::block_on(processors().max(2), async {
             let mut signals = Signals::take()?;
-            let master = self.link.master.resolve()?;
-            let LinkPlan { node: node_plan, config, warnings } = self.link.over(&self.transport).plan(&master).await?;
-            for warning in warnings {
-                output::say(format!("warning: {warning}"));
-            }
+            let master = self.link.master.find().await?;
+            let link = self.link.over(&self.transport).plan(&master).await?;
+            let LinkPlan { node: node_plan, config, metadata, notes } = link;
             let client_config = config.client.clone();
             let began = env.now();
             let node = tokio::select! {
-                started = Node::start(config, env.clone()) => {
-                    started.map_err(|error| unstarted(&master, &node_plan, error, env.now().since(began)))?
-                }
+                started = Node::start(config, env.clone()) => match started {
+                    Ok(node) => node,
+                    Err(error) => {
+                        return Err(unstarted(&master, &node_plan, &metadata, error, env.now().since(began)).await);
+                    }
+                },
                 signal = signals.next() => return Err(Failure::no(format!("{signal}: stopped before it was ready"))),
             };
+            notes.iter().for_each(output::say);
             let mut clients = Vec::new();
             for _ in 0..self.clients {
                 let engine = node.client().engine().clone();
@@ -117,7 +119,7 @@ impl Args {
                     }
                 }
             }
-            let told = self.measure(&node, clients, &plan, &mut signals, &master.at.to_string()).await;
+            let told = self.measure(&node, clients, &plan, &mut signals, (&master, &metadata)).await;
             runtime::stop_in_time("the client", node.stop()).await;
             told
         })
@@ -167,8 +169,9 @@ impl Args {
         clients: Vec<StoreClient<RealEnv>>,
         plan: &Plan,
         signals: &mut Signals,
-        master: &str,
+        (master, metadata): (&Master, &UsedMetadata),
     ) -> Outcome {
+        let at = master.at.to_string();
         let stop = Stop::default();
         let mut running = tokio::spawn(bench::run(RealEnv::new(), clients, plan.clone(), stop.clone()));
         let mut stopped = None;
@@ -179,7 +182,7 @@ impl Args {
                     if stopped.is_some() {
                         running.abort();
                         return Err(Failure::no(format!("{signal}: stopped without a report; its objects are left"))
-                            .next(format!("mcctl store rm --force --regex '{}' --master {master}", plan.every_key())));
+                            .next(format!("mcctl store rm --force --regex '{}' --master {at}", plan.every_key())));
                     }
                     output::say(format!("{signal}: the batches under way end, then the report comes"));
                     stop.stop();
@@ -202,7 +205,12 @@ impl Args {
                 }
             },
         };
-        let report = Report::new(self, plan, master, &passes, stopped.is_some(), left);
+        if stopped.is_none()
+            && let Some(failure) = unreachable(master, metadata, &passes).await
+        {
+            return Err(failure);
+        }
+        let report = Report::new(self, plan, &at, &passes, stopped.is_some(), left);
         if self.json {
             output::json(&report)?;
         } else {
@@ -212,11 +220,28 @@ impl Args {
     }
 }
 
+/// Why nothing could be stored, where that is because no node could be reached: there is nothing to report then.
+async fn unreachable(master: &Master, metadata: &UsedMetadata, passes: &[Pass]) -> Option<Failure> {
+    let [Pass { put, .. }] = passes else { return None };
+    if put.objects > 0 || put.taken > 0 {
+        return None;
+    }
+    let error = put.failed.values().find_map(|failed| failed.error.as_ref())?;
+    let failure = link::explained(master, metadata, "put objects", error).await;
+    (failure.exit == Exit::Unreachable).then_some(failure)
+}
+
 /// The client did not start within `took`.
-fn unstarted(master: &Master, plan: &NodePlan, error: NodeError, took: Duration) -> Failure {
-    let NodeError::Master(error) = error else { return node::failure(plan, error) };
-    let mut failure = link::failure(master, "connect", &error);
-    if failure.exit == Exit::Unreachable {
+async fn unstarted(
+    master: &Master,
+    plan: &NodePlan,
+    metadata: &UsedMetadata,
+    error: NodeError,
+    took: Duration,
+) -> Failure {
+    let is_master = matches!(error, NodeError::Master(_));
+    let mut failure = link::unstarted(master, plan, metadata, error).await;
+    if is_master && failure.exit == Exit::Unreachable {
         let limits = master.timeouts();
         let found = failure.found.take().unwrap_or_default();
         failure.found = Some(format!(

@@ -4,7 +4,6 @@ mod catalogue;
 mod config;
 mod document;
 mod intent;
-mod metadata;
 mod peer;
 mod running;
 mod table;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::commands::admin;
 use crate::commands::args;
-use crate::commands::doctor::metadata;
+use crate::commands::discovery;
 use crate::commands::error::Failure;
 use crate::commands::output;
 use crate::commands::serve::node;
@@ -18,9 +18,13 @@ use crate::engine::doctor::cluster::{self, Etcd, MasterAt};
 use crate::engine::doctor::{self, Selection, serving};
 use crate::engine::env::RealEnv;
 use crate::engine::metadata::MetadataUri;
+use crate::engine::rpc::{RpcClient, Timeouts};
+use crate::engine::wire::MasterCalls;
 
 /// The cluster id where nobody chose another.
 const CLUSTER_ID: &str = "mooncake_cluster";
+/// Longest wait for a master at the default address: it is on this host.
+const DEFAULT_MASTER_MAX: Duration = Duration::from_millis(500);
 /// The largest object that is sent through each node, bytes.
 const PROBE_MAX: u64 = 1 << 30;
 
@@ -96,8 +100,8 @@ impl Questions {
 }
 
 impl RunningArgs {
-    /// The questions, for the master of `link`. A cluster is looked at when a flag or the environment names one, or when `is_asked`
-    /// for; not merely because this host could have one.
+    /// The questions, for the master of `link`. A cluster is looked at when a flag or the environment names one, when `is_asked`
+    /// for, or when one answers at the default address.
     ///
     /// # Errors
     /// A flag is no address, no URL or no size.
@@ -122,7 +126,14 @@ impl RunningArgs {
         let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
         let named = link.master.master.clone().or_else(|| variable("MOONCAKE_MASTER"));
         let is_named = named.is_some() || link.master.admin.is_some() || !self.admins.is_empty();
+        let mut is_asked = is_asked;
         let is_wanted = cluster::CHECKS.iter().chain(serving::CHECKS).any(|check| selection.wants(check));
+        if is_wanted && !is_named && !is_asked && self.is_default_running().await {
+            output::say(format!(
+                "master: 127.0.0.1:{RPC_PORT}, which answers at the default address; --master overrides"
+            ));
+            is_asked = true;
+        }
         // A variable that is wrong is for the checks of the configuration; a flag that is wrong ends everything.
         let is_flag = link.master.master.is_some() || link.master.admin.is_some() || link.metadata_server.is_some();
         let cluster = match is_wanted && (is_named || is_asked) {
@@ -160,6 +171,13 @@ impl RunningArgs {
         Ok(Questions { cluster, serving })
     }
 
+    /// Does a master answer at the default address of this host?
+    async fn is_default_running(&self) -> bool {
+        let at = HostPort::new("127.0.0.1", RPC_PORT);
+        let timeouts = Timeouts { connect: DEFAULT_MASTER_MAX, call: DEFAULT_MASTER_MAX };
+        MasterCalls(RpcClient::new(RealEnv::new(), at, timeouts)).service_ready().await.is_ok()
+    }
+
     async fn cluster(&self, link: &LinkArgs, named: Option<String>) -> Result<cluster::Question, Failure> {
         let etcd = named.as_deref().and_then(|text| Some((text, text.strip_prefix("etcd://")?)));
         let etcd = match etcd {
@@ -178,7 +196,7 @@ impl RunningArgs {
                 LinkArgs { master: MasterArgs { master: at, ..link.master.clone() }, ..link.clone() }
             }
         };
-        let master = link.master.resolve()?;
+        let master = link.master.find().await?;
         let mut admins = self.admins.clone();
         if admins.is_empty() && (etcd.is_none() || link.master.admin.is_some()) {
             // Unknown where the RPC port is not the usual one and nobody named the other: what it tells is skipped then.
@@ -189,10 +207,10 @@ impl RunningArgs {
         if link.metadata_server.is_none()
             && variable.is_none()
             && let Some(admin) = admins.first()
-            && let Some(url) = metadata::in_the_usual_place(admin, &master.at.host).await
         {
-            output::say(format!("metadata service: {url}, since it knows the nodes; --metadata-server names another"));
-            link.metadata_server = Some(url);
+            let found = discovery::find_at(admin, &master).await;
+            output::say(discovery::note(found.as_ref()));
+            link.metadata_server = Some(found.map_or(MetadataUri::P2p, |found| found.metadata).to_string());
         }
         let metadata = match (&link.metadata_server, variable) {
             (Some(text), _) => node::metadata(text, format!("--metadata-server {text}"))?,

@@ -14,6 +14,7 @@ use crate::engine::base::HostPort;
 use crate::engine::env::RealEnv;
 use crate::engine::http::Running;
 use crate::engine::master::admin::Admin;
+use crate::engine::master::announcer::Announcer;
 use crate::engine::master::{Departure, Effect, MasterConfig, MasterError, MasterHandle, MasterServer};
 use crate::engine::metadata::{KeySpace, MetadataClient, MetadataService};
 use crate::engine::rpc::StartError;
@@ -78,11 +79,12 @@ impl Assembly {
         let mut http = Vec::new();
         // The small ones first: nobody is to find a master that goes away again.
         let mut cleaner = Cleaner::None;
-        let mut metadata_at = None;
+        let (mut metadata_at, mut embedded) = (None, None);
         if let Some(listen) = &plan.metadata {
             let service = MetadataService::new(env.clone(), key_space());
             let running = service.start(&listen.at).await.map_err(|error| listen.failure(&error.source))?;
             metadata_at = Some(running.at().clone());
+            embedded = Some((running.at().clone(), service.clone()));
             http.push(running);
             cleaner = Cleaner::Here { service, remove: plan.cleanup == Cleanup::Remove };
         }
@@ -96,7 +98,8 @@ impl Assembly {
             }
         })?;
         let departures = master.handle().departures();
-        let admin = Admin::new(env, Arc::new(master.handle()));
+        let announcer = Announcer { rpc_port: master.rpc_port(), embedded };
+        let admin = Admin::announcing(env, Arc::new(master.handle()), Some(announcer));
         let running = admin.start(&plan.admin.at).await.map_err(|error| plan.admin.failure(&error.source))?;
         let admin_at = running.at().clone();
         http.push(running);

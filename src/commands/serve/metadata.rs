@@ -36,6 +36,6 @@ pub fn run(parsed: &Parsed, log_level: Option<&str>) -> Outcome {
 }
 
 /// The names of records, of the cluster that the environment names.
-pub(super) fn key_space() -> KeySpace {
+pub(in crate::commands) fn key_space() -> KeySpace {
     KeySpace::new(std::env::var("MC_METADATA_CLUSTER_ID").ok().as_deref())
 }

@@ -6,8 +6,7 @@ use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::listen::Listen;
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
-use crate::commands::serve::node;
-use crate::commands::store::link::{LinkArgs, LinkPlan};
+use crate::commands::store::link::{self, LinkArgs, LinkPlan};
 use crate::commands::transport::TransportArgs;
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::env::{RealEnv, processors};
@@ -277,11 +276,8 @@ fn tiers(config: &Config, storage: bool) -> String {
 
 /// A client of the store that `link` names; `None` when a signal came first.
 async fn connect(link: &LinkArgs, signals: &mut Signals) -> Result<Option<Node<RealEnv>>, Failure> {
-    let master = link.master.resolve()?;
-    let LinkPlan { node: plan, config, warnings } = link.plan(&master).await?;
-    for warning in warnings {
-        output::say(format!("warning: {warning}"));
-    }
+    let master = link.master.find().await?;
+    let LinkPlan { node: plan, config, metadata, notes } = link.plan(&master).await?;
     let started = tokio::select! {
         started = Node::start(config, RealEnv::new()) => started,
         signal = signals.next() => {
@@ -289,7 +285,13 @@ async fn connect(link: &LinkArgs, signals: &mut Signals) -> Result<Option<Node<R
             return Ok(None);
         }
     };
-    started.map(Some).map_err(|error| node::failure(&plan, error))
+    match started {
+        Ok(node) => {
+            notes.iter().for_each(output::say);
+            Ok(Some(node))
+        }
+        Err(error) => Err(link::unstarted(&master, &plan, &metadata, error).await),
+    }
 }
 
 #[cfg(test)]

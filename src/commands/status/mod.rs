@@ -92,9 +92,9 @@ impl Args {
     /// # Errors
     /// What the user has to know.
     pub fn run(self) -> Outcome {
-        let admin = self.master.resolve()?.admin()?;
         runtime::block_on(0, async {
             let mut signals = Signals::take()?;
+            let admin = self.master.find().await?.admin()?;
             tokio::select! {
                 outcome = self.show(&admin) => outcome,
                 // What --watch shows has no end of its own.
@@ -250,7 +250,7 @@ fn percent(part: u64, whole: u64) -> Option<String> {
 fn segment_table(segments: &[Segment]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["segment", "size", "used", "of its name", "endpoint", "protocol", "status"]);
+    table.set_header(["segment", "size", "used %", "used", "endpoint", "protocol", "status"]);
     for segment in segments {
         table.add_row([
             escaped(&segment.segment_name),
@@ -330,8 +330,8 @@ mod tests {
         evicted   7 keys (7 MiB); 0 failed allocations
         per s     put 12.3  get 0.0  exist 0.0  remove 0.0  evicted 0.0  heartbeat 0.0  (over 1.0 s)
         segments  1
-         segment         size    used  of its name  endpoint      protocol  status
-         node-1:12345  16 GiB  25.0 %        4 GiB  node-1:15000  tcp       OK
+         segment         size  used %   used  endpoint      protocol  status
+         node-1:12345  16 GiB  25.0 %  4 GiB  node-1:15000  tcp       OK
         ");
     }
 }

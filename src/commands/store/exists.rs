@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
+use crate::commands::store::link::UnusedLinkArgs;
 use crate::commands::store::{TENANT, key, stat};
 use crate::commands::target::{Master, MasterArgs};
 use crate::engine::base::text::escaped;
@@ -22,6 +23,8 @@ pub struct Args {
     json: bool,
     #[command(flatten)]
     master: MasterArgs,
+    #[command(flatten)]
+    unused: UnusedLinkArgs,
 }
 
 #[derive(Serialize)]
@@ -38,7 +41,7 @@ struct Object<'a> {
 
 impl Args {
     pub(super) async fn run(self) -> Outcome {
-        let found = ask(&self.master.resolve()?, &self.keys).await?;
+        let found = ask(&self.master.find().await?, &self.keys).await?;
         let objects = || self.keys.iter().zip(&found).map(|(key, exists)| Object { key, exists: *exists });
         if self.json {
             output::json(&Document { schema: "mcctl.store.exists/1", objects: objects().collect() })?;

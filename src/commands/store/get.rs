@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::runtime::{STOP_MAX, Signals};
@@ -28,10 +30,24 @@ pub struct Args {
     /// nothing for stdout
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// One JSON document on stdout: size and file, or without --output the value, which must be UTF-8 text
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     link: LinkArgs,
     #[command(flatten)]
     transport: TransportArgs,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    key: &'a str,
+    bytes: u64,
+    /// The file that was written.
+    output: Option<&'a str>,
+    /// The value, where no file was written.
+    value: Option<&'a str>,
 }
 
 impl Args {
@@ -45,18 +61,39 @@ impl Args {
         let bytes = bytes?;
         let size = ByteSize(bytes.len() as u64);
         let to_stdout = matches!(destination, Destination::Stdout);
+        if to_stdout && self.json {
+            return self.show(&bytes);
+        }
         if to_stdout && io::stdout().is_terminal() && std::str::from_utf8(&bytes).is_err() {
-            return Err(Failure::usage(format!("{} is no text, and would spoil this terminal", Quoted(&self.key)))
+            return Err(Failure::usage(format!("{} is not text, and this is a terminal", Quoted(&self.key)))
                 .next("give --output FILE, or pipe it"));
         }
         if let Some(note) = destination.note() {
             output::say(note);
         }
         write(Writing::new(destination, bytes), signals).await?;
-        if let Some(path) = self.output.filter(|_| !to_stdout) {
+        let Some(path) = self.output.as_ref().filter(|_| !to_stdout) else { return Ok(Exit::Done) };
+        if self.json {
+            let output = path.to_string_lossy();
+            output::json(&self.document(size.0, Some(&output), None))?;
+        } else {
             output::say(format!("wrote {size} to {}", path.display()));
         }
         Ok(Exit::Done)
+    }
+
+    /// The value in the document.
+    fn show(&self, bytes: &[u8]) -> Outcome {
+        let Ok(value) = std::str::from_utf8(bytes) else {
+            return Err(Failure::usage(format!("{} is not UTF-8 text, which --json requires", Quoted(&self.key)))
+                .next("give --output FILE beside --json"));
+        };
+        output::json(&self.document(bytes.len() as u64, None, Some(value)))?;
+        Ok(Exit::Done)
+    }
+
+    fn document<'a>(&'a self, bytes: u64, output: Option<&'a str>, value: Option<&'a str>) -> Document<'a> {
+        Document { schema: "mcctl.store.get/1", key: &self.key, bytes, output, value }
     }
 }
 

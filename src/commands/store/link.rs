@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::commands::args::show_duration;
+use crate::commands::discovery;
 use crate::commands::error::{Exit, Failure};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
@@ -17,7 +18,7 @@ use crate::engine::env::{RealEnv, deadline};
 use crate::engine::metadata::{CallLimits, MetadataUri};
 use crate::engine::store::{Node, NodeConfig, NodeError, StoreClient, StoreError};
 use crate::engine::sys::interface;
-use crate::engine::transfer::TransferError;
+use crate::engine::transfer::{Step, TransferError};
 
 /// Flags that name a store.
 #[derive(Clone, Debug, clap::Args)]
@@ -25,7 +26,8 @@ pub struct LinkArgs {
     /// The master
     #[command(flatten)]
     pub master: MasterArgs,
-    /// URL of the metadata service, or P2PHANDSHAKE [default: P2PHANDSHAKE; environment: MOONCAKE_TE_META_DATA_SERVER]
+    /// URL of the metadata service, or P2PHANDSHAKE [default: what the nodes use, found through the master's admin port; environment:
+    /// MOONCAKE_TE_META_DATA_SERVER]
     #[arg(long, value_name = "URL")]
     pub metadata_server: Option<String>,
     /// Name or address of this host [default: one that the master can reach; environment: MOONCAKE_LOCAL_HOSTNAME]
@@ -36,9 +38,31 @@ pub struct LinkArgs {
     pub transport: TransportArgs,
 }
 
+/// The other flags of [`LinkArgs`], for commands that move no bytes: all `store` commands accept the same connection flags.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Accepted as by the other store commands, without effect here")]
+pub(super) struct UnusedLinkArgs {
+    /// As in mcctl store get
+    #[arg(long, value_name = "URL", hide_short_help = true)]
+    metadata_server: Option<String>,
+    /// As in mcctl store get
+    #[arg(long, value_name = "HOST", hide_short_help = true)]
+    local_hostname: Option<String>,
+    /// As in mcctl store get
+    #[arg(long, value_name = "PROTOCOL", hide_short_help = true)]
+    protocol: Option<String>,
+    /// As in mcctl store get
+    #[arg(long, aliases = ["device_name", "rdma-devices", "rdma_devices"], value_name = "NAME,..", hide_short_help = true)]
+    device_name: Option<String>,
+    /// As in mcctl store get
+    #[arg(long, hide_short_help = true)]
+    allow_tcp_fallback: bool,
+}
+
 /// A client that is connected to a store.
 pub struct Link {
     master: Master,
+    metadata: UsedMetadata,
     node: Node<RealEnv>,
     signals: Signals,
 }
@@ -49,8 +73,19 @@ pub(in crate::commands) struct LinkPlan {
     pub node: NodePlan,
     /// As the engine takes it.
     pub config: NodeConfig,
-    /// What of the environment was not understood.
-    pub warnings: Vec<String>,
+    /// Which metadata mode it uses, and who chose it.
+    pub metadata: UsedMetadata,
+    /// Lines for stderr: what of the environment was not understood, and a metadata mode that was found.
+    pub notes: Vec<String>,
+}
+
+/// The metadata mode of a client.
+#[derive(Clone, Debug)]
+pub(in crate::commands) struct UsedMetadata {
+    /// The mode.
+    pub uri: MetadataUri,
+    /// The flag or variable that chose it; `None` if it was found.
+    pub given: Option<String>,
 }
 
 impl LinkArgs {
@@ -72,8 +107,16 @@ impl LinkArgs {
             }),
         };
         let metadata = given(&self.metadata_server, "--metadata-server", "MOONCAKE_TE_META_DATA_SERVER");
-        let (metadata, origin) = metadata.unwrap_or(("P2PHANDSHAKE".to_owned(), "default".to_owned()));
-        let metadata = node::metadata(&metadata, origin)?;
+        let mut notes = Vec::new();
+        let used = match metadata {
+            Some((text, origin)) => UsedMetadata { uri: node::metadata(&text, origin.clone())?, given: Some(origin) },
+            None => {
+                let found = discovery::find(master).await;
+                notes.push(discovery::note(found.as_ref()));
+                UsedMetadata { uri: found.map_or(MetadataUri::P2p, |found| found.metadata), given: None }
+            }
+        };
+        let metadata = used.uri.clone();
         let name = given(&self.local_hostname, "--local-hostname", "MOONCAKE_LOCAL_HOSTNAME");
         let node = NodePlan {
             local_hostname: local_hostname(name, master, &metadata).await?,
@@ -90,12 +133,13 @@ impl LinkArgs {
             waited: Duration::ZERO,
         };
         let (mut config, warnings) = node::config(&node);
+        notes.extend(warnings.into_iter().map(|warning| format!("warning: {warning}")));
         config.client.timeouts = master.timeouts();
         config.client.transfer_deadline = master.timeout;
         let usual = CallLimits::default();
         config.engine.settings.metadata =
             CallLimits { connect: usual.connect.min(master.timeout), call: master.timeout };
-        Ok(LinkPlan { node, config, warnings })
+        Ok(LinkPlan { node, config, metadata: used, notes })
     }
 
     /// Connect.
@@ -103,11 +147,8 @@ impl LinkArgs {
     /// # Errors
     /// Master or metadata service are not there, this host has no name, or a signal came.
     pub async fn connect(&self) -> Result<Link, Failure> {
-        let master = self.master.resolve()?;
-        let LinkPlan { node: plan, config, warnings } = self.plan(&master).await?;
-        for warning in warnings {
-            output::say(format!("warning: {warning}"));
-        }
+        let master = self.master.find().await?;
+        let LinkPlan { node: plan, config, metadata, notes } = self.plan(&master).await?;
         let mut signals = Signals::take()?;
         let (tell, told) = oneshot::channel::<()>();
         let told = async move { told.await.unwrap_or_default() };
@@ -127,9 +168,11 @@ impl LinkArgs {
             }
         };
         match started {
-            Ok(node) => Ok(Link { master, node, signals }),
-            Err(NodeError::Master(error)) => Err(failure(&master, "connect", &error)),
-            Err(error) => Err(node::failure(&plan, error)),
+            Ok(node) => {
+                notes.iter().for_each(output::say);
+                Ok(Link { master, metadata, node, signals })
+            }
+            Err(error) => Err(unstarted(&master, &plan, &metadata, error).await),
         }
     }
 }
@@ -166,7 +209,10 @@ impl Link {
         W: AsyncFnOnce(&StoreClient<RealEnv>) -> Result<T, StoreError>,
     {
         tokio::select! {
-            done = work(self.node.client()) => done.map_err(|error| failure(&self.master, what, &error)),
+            done = work(self.node.client()) => match done {
+                Ok(done) => Ok(done),
+                Err(error) => Err(explained(&self.master, &self.metadata, what, &error).await),
+            },
             signal = self.signals.next() => Err(stopped(signal, what)),
         }
     }
@@ -188,28 +234,71 @@ pub(super) fn stopped(signal: &str, what: &str) -> Failure {
     Failure::no(format!("{signal}: stopped on the attempt to {what}"))
 }
 
+/// Why the client of `plan` did not start, with a look at which metadata mode the nodes use if it cannot use its own.
+pub(in crate::commands) async fn unstarted(
+    master: &Master,
+    plan: &NodePlan,
+    metadata: &UsedMetadata,
+    error: NodeError,
+) -> Failure {
+    let error = match error {
+        NodeError::Master(error) => return failure(master, "connect", &error),
+        other => other,
+    };
+    let is_metadata = matches!(&error, NodeError::Engine(TransferError::Metadata(_)));
+    let failure = node::failure(plan, error);
+    match &metadata.given {
+        Some(origin) if is_metadata => discovery::explained(failure, master, &metadata.uri, origin).await,
+        _ => failure,
+    }
+}
+
+/// What `error` on the attempt to `what` means to the user, with a look at which metadata mode the nodes use where that can be the cause.
+pub(in crate::commands) async fn explained(
+    master: &Master,
+    metadata: &UsedMetadata,
+    what: &str,
+    error: &StoreError,
+) -> Failure {
+    let failure = failure(master, what, error);
+    match (error, &metadata.given) {
+        (StoreError::Transfer { source: TransferError::Rdma(_), .. }, _) => failure,
+        (StoreError::Transfer { .. }, Some(origin)) => {
+            discovery::explained(failure, master, &metadata.uri, origin).await
+        }
+        _ => failure,
+    }
+}
+
 /// What `error` on the attempt to `what` means to the user.
 pub(in crate::commands) fn failure(master: &Master, what: &str, error: &StoreError) -> Failure {
     let cannot = format!("cannot {what}");
     let failure = match error {
         StoreError::Call(call) => return master.failure(call),
-        StoreError::Version { .. } => Failure::unreachable(format!("{} is no master of release 0.3.13", master.at))
-            .found(error.to_string())
-            .next("name another one with --master HOST:PORT"),
-        StoreError::Refused { code: ErrorCode::OBJECT_NOT_FOUND, .. } => Failure::no(format!("{cannot}: there is no such object")),
+        StoreError::Version { .. } => {
+            Failure::unreachable(format!("{} is not a Mooncake master of release 0.3.13", master.at))
+                .found(error.to_string())
+                .next("name another one with --master HOST:PORT")
+        }
+        StoreError::Refused { code: ErrorCode::OBJECT_NOT_FOUND, .. } => {
+            Failure::no(format!("{cannot}: the object does not exist"))
+        }
         StoreError::Refused { code: ErrorCode::REPLICA_IS_NOT_READY, .. } => {
-            Failure::no(format!("{cannot}: its put is not finished")).next("try again; an unfinished put is given up after a while")
+            Failure::no(format!("{cannot}: its put is not finished"))
+                .next("try again; an unfinished put is given up after a while")
         }
-        StoreError::Refused { code: ErrorCode::NO_AVAILABLE_HANDLE, .. } => {
-            Failure::no(format!("{cannot}: no segment has room for it"))
-                .next("see mcctl status: are there segments, and how full are they? Objects under a lease are not evicted")
+        StoreError::Refused { code: ErrorCode::NO_AVAILABLE_HANDLE, .. } => Failure::no(format!(
+            "{cannot}: no segment has room for it"
+        ))
+        .next("see mcctl status: are there segments, and how full are they? Objects under a lease are not evicted"),
+        StoreError::Empty { .. } => {
+            Failure::usage(format!("{cannot}: it has no bytes, and the store keeps none of such"))
         }
-        StoreError::Empty { .. } => Failure::usage(format!("{cannot}: it has no bytes, and the store keeps none of such")),
-        StoreError::Transfer { source: TransferError::Metadata(error), .. } => {
-            Failure::unreachable(format!("{cannot}: the metadata service gives no usable answer"))
-                .found(node::chain(error.as_ref()))
-                .next("start it again (mcctl serve metadata, or the master that it is embedded in); the nodes may be well")
-        }
+        StoreError::Transfer { source: TransferError::Metadata(error), .. } => Failure::unreachable(format!(
+            "{cannot}: the metadata service gives no usable answer"
+        ))
+        .found(node::chain(error.as_ref()))
+        .next("start it again (mcctl serve metadata, or the master that it is embedded in); the nodes may be well"),
         StoreError::Transfer { source: TransferError::Rdma(fault), endpoint, .. } => {
             let (exit, whose) = match transport::exit(fault) {
                 Exit::Host => (Exit::Host, "this host's device does not move the bytes".to_owned()),
@@ -219,10 +308,31 @@ pub(in crate::commands) fn failure(master: &Master, what: &str, error: &StoreErr
                 .found(node::chain(error))
                 .next(transport::next(fault, "the node"))
         }
-        StoreError::Transfer { endpoint, .. } => Failure::unreachable(format!("{cannot}: the node {endpoint} does not move the bytes"))
-            .found(node::chain(error))
-            .next("see mcctl status for the nodes, and check that this host can reach it; clients and nodes must use one --metadata-server"),
-        StoreError::NoMemory { .. } => Failure::host(format!("{cannot}: it does not fit this host's memory")).found(error.to_string()),
+        StoreError::Transfer { endpoint, source, .. } => {
+            let why = match source {
+                TransferError::Lost { step: Step::Resolve | Step::Connect | Step::Handshake, source, .. } => {
+                    format!(
+                        "cannot connect to node {endpoint} ({source}): is --metadata-server the one that node uses?"
+                    )
+                }
+                TransferError::Timeout { step: Step::Resolve | Step::Connect | Step::Handshake, limit, .. } => format!(
+                    "cannot connect to node {endpoint} (no answer within {}): is --metadata-server the one that node uses?",
+                    show_duration(*limit)
+                ),
+                TransferError::UnknownSegment { .. } => {
+                    format!(
+                        "the metadata service does not know node {endpoint}: is --metadata-server the one that node uses?"
+                    )
+                }
+                _ => format!("{cannot}: node {endpoint} did not move the bytes"),
+            };
+            Failure::unreachable(why)
+                .found(format!("{cannot}: {}", node::chain(error)))
+                .next("mcctl status lists the nodes; check that the node runs and that this host can reach it")
+        }
+        StoreError::NoMemory { .. } => {
+            Failure::host(format!("{cannot}: it does not fit this host's memory")).found(error.to_string())
+        }
         other => Failure::no(cannot).found(node::chain(other)),
     };
     match failure.tried {

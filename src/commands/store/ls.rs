@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::commands::admin::Replica;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
+use crate::commands::store::link::UnusedLinkArgs;
 use crate::commands::store::stat;
 use crate::commands::target::{Master, MasterArgs};
 use crate::engine::base::text::escaped;
@@ -20,7 +21,7 @@ pub struct Args {
     /// At most so many keys
     #[arg(long, short = 'n', value_name = "N")]
     limit: Option<usize>,
-    /// Size, number of replicas and where the first one is, before each key
+    /// Size in bytes, number of copies and the node of the first one, before each key; with a header
     #[arg(long, short)]
     long: bool,
     /// One JSON document a line: each key as it is (the text form escapes control characters and '\'), then the count
@@ -28,6 +29,8 @@ pub struct Args {
     json: bool,
     #[command(flatten)]
     master: MasterArgs,
+    #[command(flatten)]
+    unused: UnusedLinkArgs,
 }
 
 #[derive(Serialize)]
@@ -50,7 +53,7 @@ const PAGE: usize = 512;
 
 impl Args {
     pub(super) async fn run(self) -> Outcome {
-        let master = self.master.resolve()?;
+        let master = self.master.find().await?;
         let (mut shown, mut complete) = (0, true);
         let mut page = Vec::new();
         // With --long the keys are read first: asking for their sizes in between would leave the list waiting half read.
@@ -72,6 +75,9 @@ impl Args {
             Ok(ControlFlow::Continue(()))
         });
         result.await?;
+        if self.long && !self.json && !page.is_empty() {
+            output::line(format_args!("{:>14} {:>6} {:<24} {}", "SIZE", "COPIES", "NODE", "KEY"))?;
+        }
         for keys in page.chunks(PAGE) {
             self.show_long(&master, keys).await?;
         }
@@ -100,9 +106,9 @@ impl Args {
         match replicas.map(|all| (all.len(), all.first())) {
             Some((count, Some(first))) => {
                 let endpoint = escaped(&first.endpoint);
-                output::line(format_args!("{:>14} {count:>2} {endpoint:<24} {key}", first.bytes))
+                output::line(format_args!("{:>14} {count:>6} {endpoint:<24} {key}", first.bytes))
             }
-            Some((count, None)) => output::line(format_args!("{:>14} {count:>2} {:<24} {key}", "-", "-")),
+            Some((count, None)) => output::line(format_args!("{:>14} {count:>6} {:<24} {key}", "-", "-")),
             None => output::line(key),
         }
     }

@@ -26,7 +26,7 @@ pub enum Command {
     Get(get::Args),
     /// Is each key there? Exit code 1 when one is not
     Exists(exists::Args),
-    /// Remove objects by key, by pattern, or all
+    /// Remove objects by key or pattern, or empty the whole store (--all, which asks first)
     Rm(rm::Args),
     /// List keys
     Ls(ls::Args),

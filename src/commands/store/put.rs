@@ -1,7 +1,7 @@
 //! `mcctl store put`.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, IsTerminal, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,9 +38,12 @@ pub struct Args {
     /// Replace an object that is there
     #[arg(long)]
     upsert: bool,
-    /// Copies, each on another segment
+    /// Copies, each on another segment. Exit code 1 when fewer were stored
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
     replicas: u64,
+    /// Exit code 0 even if fewer copies than --replicas were stored
+    #[arg(long)]
+    allow_fewer: bool,
     /// Evict it last, for so long [without a time: as long as the master does by default]
     #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "", require_equals = true, value_parser = soft_pin)]
     soft_pin: Option<SoftPin>,
@@ -125,7 +128,9 @@ struct Document<'a> {
     key: &'a str,
     bytes: usize,
     stored: bool,
+    /// Copies that were stored.
     replicas: usize,
+    replicas_requested: u64,
 }
 
 impl Args {
@@ -161,15 +166,27 @@ impl Args {
         };
         if self.json {
             let stored = replicas > 0;
-            output::json(&Document { schema: "mcctl.store.put/1", key: &self.key, bytes: len, stored, replicas })?;
+            output::json(&Document {
+                schema: "mcctl.store.put/1",
+                key: &self.key,
+                bytes: len,
+                stored,
+                replicas,
+                replicas_requested: self.replicas,
+            })?;
         }
         if let Became::Taken(by) = became {
             return Err(taken(quoted, by));
         }
+        let copies = format!("{replicas} {}", if replicas == 1 { "copy" } else { "copies" });
+        if (replicas as u64) < self.replicas && !self.allow_fewer {
+            return Err(Failure::no(format!("{quoted} was stored with {copies}; {} were requested", self.replicas))
+                .found("no other segment has room: each copy needs a segment of its own")
+                .next("mcctl status lists the segments; --allow-fewer accepts fewer copies"));
+        }
         if !self.json {
-            let few = if (replicas as u64) < self.replicas { ", since there are no more segments" } else { "" };
-            let copies = if replicas == 1 { "copy" } else { "copies" };
-            output::say(format!("stored {} as {quoted}, {replicas} {copies}{few}", ByteSize(len as u64)));
+            let of = if (replicas as u64) < self.replicas { format!(" of {}", self.replicas) } else { String::new() };
+            output::say(format!("stored {} as {quoted}, {copies}{of}", ByteSize(len as u64)));
         }
         Ok(Exit::Done)
     }
@@ -213,7 +230,12 @@ impl Args {
         let room = host::memory().map_or(u64::MAX, |memory| memory.available);
         match self.file.as_ref().filter(|path| path.as_os_str() != "-") {
             Some(path) => read_all(&path.display().to_string(), File::open(path), room),
-            None => read_all("stdin", Ok(io::stdin().lock()), room),
+            None => {
+                if io::stdin().is_terminal() {
+                    output::say("reading the value from the terminal; Ctrl-D ends it");
+                }
+                read_all("stdin", Ok(io::stdin().lock()), room)
+            }
         }
     }
 

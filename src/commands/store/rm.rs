@@ -2,8 +2,10 @@
 
 use serde::Serialize;
 
+use crate::commands::confirm;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
+use crate::commands::store::link::UnusedLinkArgs;
 use crate::commands::store::{TENANT, key};
 use crate::commands::target::{Master, MasterArgs};
 use crate::engine::base::ErrorCode;
@@ -18,9 +20,12 @@ pub struct Args {
     /// Remove every object whose key this pattern is found in (ECMAScript; anchor it with ^ and $)
     #[arg(long, value_name = "PATTERN", conflicts_with_all = ["keys", "all"])]
     regex: Option<String>,
-    /// Remove every object
+    /// Remove every object of the store. Asks first on a terminal; elsewhere --yes is required
     #[arg(long, conflicts_with = "keys")]
     all: bool,
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
     /// Also objects that somebody has a read lease on
     #[arg(long)]
     force: bool,
@@ -29,6 +34,8 @@ pub struct Args {
     json: bool,
     #[command(flatten)]
     master: MasterArgs,
+    #[command(flatten)]
+    unused: UnusedLinkArgs,
 }
 
 #[derive(Serialize)]
@@ -47,10 +54,11 @@ struct Kept<'a> {
 
 impl Args {
     pub(super) async fn run(self) -> Outcome {
-        let master = self.master.resolve()?;
+        let master = self.master.find().await?;
         let (removed, kept) = match &self.regex {
             Some(regex) => (self.by_regex(&master, regex).await?, Vec::new()),
             None if self.all => {
+                confirm::destruction(self.yes, &everything(&master).await)?;
                 let answer = master.calls().remove_all(self.force, TENANT.into()).await;
                 (answer.map_err(|error| master.failure(&error))?, Vec::new())
             }
@@ -98,19 +106,34 @@ impl Args {
     }
 }
 
+/// What --all empties: the store, with the number of its objects where the admin port reports it.
+async fn everything(master: &Master) -> String {
+    let metrics = match master.admin() {
+        Ok(admin) => admin.metrics().await.ok(),
+        Err(_) => None,
+    };
+    let objects = match metrics.and_then(|metrics| metrics.get("master_key_count").copied()) {
+        Some(1.0) => "the only object".to_owned(),
+        Some(count) => format!("all {count} objects"),
+        None => "all objects".to_owned(),
+    };
+    format!("removes {objects} of the store at {} ({})", master.at, master.origin)
+}
+
 fn exit(kept: &[(&str, ErrorCode)]) -> Exit {
     if kept.is_empty() { Exit::Done } else { Exit::No }
 }
 
 fn why(code: ErrorCode) -> String {
     let meaning = match code {
-        ErrorCode::OBJECT_NOT_FOUND => "there is no such object",
+        ErrorCode::OBJECT_NOT_FOUND => "the object does not exist",
         ErrorCode::OBJECT_HAS_LEASE => {
-            "somebody reads it or has just read it; wait for the lease to end, or use --force"
+            "a read lease protects it, which lasts 10 s after the last read unless the master's --default_kv_lease_ttl was changed; \
+             wait for its end, or use --force"
         }
         ErrorCode::REPLICA_IS_NOT_READY => "its put is not finished",
         ErrorCode::OBJECT_HAS_REPLICATION_TASK => "it is being copied or moved",
         _ => return code.to_string(),
     };
-    format!("{meaning} ({})", code.0)
+    format!("{meaning} ({code})")
 }

@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::commands::admin::{self, Replica};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
+use crate::commands::store::link::UnusedLinkArgs;
 use crate::commands::store::{TENANT, key};
 use crate::commands::target::{Master, MasterArgs};
 use crate::engine::base::text::{Quoted, escaped};
@@ -24,6 +25,8 @@ pub struct Args {
     json: bool,
     #[command(flatten)]
     master: MasterArgs,
+    #[command(flatten)]
+    unused: UnusedLinkArgs,
 }
 
 #[derive(Serialize)]
@@ -42,7 +45,7 @@ struct Object<'a> {
 
 impl Args {
     pub(super) async fn run(self) -> Outcome {
-        let found = look_up(&self.master.resolve()?, &self.keys).await?;
+        let found = look_up(&self.master.find().await?, &self.keys).await?;
         if self.json {
             let objects = self.keys.iter().zip(&found).map(|(key, replicas)| Object {
                 key,

@@ -7,6 +7,7 @@ mod paste;
 mod ports;
 mod sim;
 
+use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -24,15 +25,16 @@ use crate::commands::up::paste::{Place, SGLANG_FLAGS};
 use crate::commands::up::ports::Wanted;
 use crate::commands::up::sim::{Sim, SimDocument};
 use crate::engine::base::ByteSize;
+use crate::engine::base::size::ParseSizeError;
 use crate::engine::env::processors;
 use crate::engine::master::MasterConfig;
 
 /// What the store is to be.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Memory that the node lends; taken as it is used
-    #[arg(long, value_name = "SIZE", default_value = "1gb", value_parser = size)]
-    segment_size: ByteSize,
+    /// Memory that the node contributes, allocated as it is used: bytes, or with kb, mb, gb, tb (powers of 1024, as with KiB)
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = segment_size)]
+    segment_size: SegmentSize,
     /// Address that everything listens on and is called by
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     host: IpAddr,
@@ -67,8 +69,30 @@ pub struct Args {
     json: bool,
 }
 
-fn size(text: &str) -> Result<ByteSize, String> {
-    text.parse().map_err(|error: crate::engine::base::size::ParseSizeError| error.to_string())
+/// Size of the segment, and how it was written.
+#[derive(Clone, Debug)]
+struct SegmentSize {
+    bytes: ByteSize,
+    text: String,
+}
+
+fn segment_size(text: &str) -> Result<SegmentSize, String> {
+    let bytes: ByteSize = text.parse().map_err(|error: ParseSizeError| error.to_string())?;
+    match bytes.0 {
+        0 => Err("the node of this store must contribute memory; the smallest segment is 16mb".to_owned()),
+        _ => Ok(SegmentSize { bytes, text: text.to_owned() }),
+    }
+}
+
+impl fmt::Display for SegmentSize {
+    /// The size, after the text it was read from where that can also mean a power of 1000.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.text.to_ascii_lowercase();
+        match ["kb", "mb", "gb", "tb"].iter().any(|unit| text.ends_with(unit)) {
+            true => write!(f, "{} (read as {})", self.text, self.bytes),
+            false => self.bytes.fmt(f),
+        }
+    }
 }
 
 impl Args {
@@ -119,7 +143,7 @@ impl Args {
                 admin: format!("http://{}", place.admin),
                 metadata: place.metadata.clone(),
                 node: store.node.node.name().to_string(),
-                segment_bytes: self.segment_size.0,
+                segment_bytes: self.segment_size.bytes.0,
                 rest: format!("http://{}", store.node.rest_at()),
                 notes: &store.notes,
                 check: checked,
@@ -137,7 +161,7 @@ impl Args {
         let text = format!(
             "master    RPC {}, admin http://{}\n\
              metadata  {}\n\
-             node      {} lends {}, REST http://{}\n\
+             node      {} contributes {}, REST http://{}\n\
              check     {} put, read back over {}, compared and removed in {:.1} ms\n\
              \n\
              # the environment of a client: Python, SGLang or another store node\n\
@@ -145,10 +169,11 @@ impl Args {
              # SGLang with this store as the third tier of its cache\n\
              python -m sglang.launch_server --model-path MODEL \\\n  {}\n\
              \n\
-             # by hand\n\
-             {program} store put greeting --value hello {link}\n\
-             {program} store get greeting {link}\n\
-             {program} store ls --long --master {} --admin {}\n\
+             # try it, in another shell\n\
+             {program} store put greeting --value hello{link}{protocol}\n\
+             {program} store get greeting{link}{protocol}\n\
+             {program} store ls --long{link}\n\
+             {program} status{link}\n\
              \n",
             place.master,
             place.admin,
@@ -161,15 +186,9 @@ impl Args {
             checked.total_ms,
             paste::shell(&environment),
             paste::flag_lines(),
-            place.master,
-            place.admin,
             program = program(),
-            link = format_args!(
-                "--master {} --metadata-server {}{}",
-                place.master,
-                place.metadata,
-                if place.protocol == "rdma" { " --protocol rdma" } else { "" }
-            ),
+            link = paste::link(&place),
+            protocol = if place.protocol == "rdma" { " --protocol rdma" } else { "" },
         );
         output::data(text)?;
         if let Some(sim) = &store.sim {
@@ -266,8 +285,8 @@ impl Store {
             master_origin: "the master of this process".to_owned(),
             metadata: node::metadata(&found, "the metadata service of this process".to_owned())?,
             local_hostname: if args.host.is_ipv6() { format!("[{host}]") } else { host.clone() },
-            segment: args.segment_size,
-            segment_origin: format!("--segment-size {}", args.segment_size),
+            segment: args.segment_size.bytes,
+            segment_origin: format!("--segment-size {}", args.segment_size.text),
             local_buffer: ByteSize(0),
             local_buffer_origin: "no local buffer".to_owned(),
             transport: args.transport.transport(|name| std::env::var(name).ok())?,

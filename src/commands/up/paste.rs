@@ -1,5 +1,7 @@
 //! What to paste so that others use a store: environment and flags, exact.
 
+use crate::commands::admin;
+use crate::commands::target::RPC_PORT;
 use crate::engine::base::HostPort;
 
 /// Where a store is.
@@ -34,6 +36,16 @@ pub fn environment(place: &Place) -> Vec<(&'static str, String)> {
         lines.insert(3, ("MOONCAKE_DEVICE", place.devices.clone()));
     }
     lines
+}
+
+/// Flags by which a client of this host finds the store: none where it has the default addresses. The metadata mode is found.
+pub fn link(place: &Place) -> String {
+    let is_here = place.master.host == "127.0.0.1" && place.admin.host == "127.0.0.1";
+    match (is_here, place.master.port, place.admin.port) {
+        (true, RPC_PORT, admin::PORT) => String::new(),
+        (_, _, admin::PORT) => format!(" --master {}", place.master),
+        _ => format!(" --master {} --admin {}", place.master, place.admin),
+    }
 }
 
 /// The flags with which SGLang 0.5.23 uses a Mooncake store as the third tier of its cache. Layout and I/O backend are the pair that
@@ -106,6 +118,21 @@ mod tests {
         let rdma = Place { protocol: "rdma", devices: "rxe0,rxe1".to_owned(), ..place };
         let lines = shell(&environment(&rdma));
         assert!(lines.contains("MOONCAKE_PROTOCOL=rdma\nexport MOONCAKE_DEVICE=rxe0,rxe1\n"), "{lines}");
+    }
+
+    #[test]
+    fn a_store_at_the_default_addresses_needs_no_flags() {
+        let place = |rpc: u16, admin: u16| Place {
+            master: HostPort::new("127.0.0.1", rpc),
+            admin: HostPort::new("127.0.0.1", admin),
+            metadata: "http://127.0.0.1:8081/metadata".to_owned(),
+            protocol: "tcp",
+            devices: String::new(),
+            client_host: "127.0.0.1".to_owned(),
+        };
+        assert_eq!(link(&place(50051, 9003)), "");
+        assert_eq!(link(&place(50052, 9003)), " --master 127.0.0.1:50052");
+        assert_eq!(link(&place(50051, 9004)), " --master 127.0.0.1:50051 --admin 127.0.0.1:9004");
     }
 
     #[test]

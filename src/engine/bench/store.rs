@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::engine::base::Mono;
 use crate::engine::env::Env;
 use crate::engine::load::Histogram;
-use crate::engine::store::StoreClient;
+use crate::engine::store::{StoreClient, StoreError};
 use crate::engine::sys::host::cpu_time;
 use crate::engine::transfer::TransferError;
 
@@ -40,12 +40,14 @@ impl Stop {
 }
 
 /// A failure, as often as it happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Failed {
     /// How many objects.
     pub count: u64,
-    /// The first one's words.
+    /// Message of the first one.
     pub first: String,
+    /// The first one, unless it was not an error of the store.
+    pub error: Option<StoreError>,
 }
 
 /// What became of one kind of work.
@@ -86,7 +88,7 @@ impl Done {
         self.fewer_copies += other.fewer_copies;
         self.verified += other.verified;
         for (name, failed) in other.failed {
-            let mine = self.failed.entry(name).or_insert(Failed { count: 0, first: failed.first });
+            let mine = self.failed.entry(name).or_insert(Failed { count: 0, ..failed.clone() });
             mine.count += failed.count;
         }
         self.latency.add(&other.latency);
@@ -129,12 +131,33 @@ struct Shared {
     next: AtomicU32,
     /// Objects put, the first ones.
     stored: Mutex<Stored>,
+    /// Batches of puts that stored nothing, as long as none stored anything.
+    fruitless: AtomicU32,
+    /// Has any object been stored, or found stored?
+    any: AtomicBool,
 }
+
+/// Batches of puts after which a run that has stored nothing ends.
+const FRUITLESS_MAX: u32 = 4;
 
 impl Shared {
     /// So many of the first objects have been put: only these are read.
     fn stored(&self) -> u32 {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner).first()
+    }
+
+    /// A batch of puts is over; did it store anything?
+    fn note_put(&self, stored: bool) {
+        if stored {
+            self.any.store(true, Ordering::Relaxed);
+        } else {
+            self.fruitless.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Has nothing been stored although it was tried often enough?
+    fn is_hopeless(&self) -> bool {
+        !self.any.load(Ordering::Relaxed) && self.fruitless.load(Ordering::Relaxed) >= FRUITLESS_MAX
     }
 
     /// The put of these is over.
@@ -144,6 +167,8 @@ impl Shared {
 }
 
 /// Carry out `plan` with `stores`, a client each, in tasks of their own.
+///
+/// A run whose first puts store nothing ends with that pass.
 ///
 /// # Errors
 /// A client's memory cannot be registered.
@@ -159,11 +184,21 @@ pub async fn run<E: Env>(
     }
     let shared = |next: u32, stored: u32| {
         let (plan, stop) = (plan.clone(), stop.clone());
-        Arc::new(Shared { plan, stop, next: AtomicU32::new(next), stored: Mutex::new(Stored::new(stored)) })
+        let (fruitless, any) = (AtomicU32::new(0), AtomicBool::new(false));
+        Arc::new(Shared {
+            plan,
+            stop,
+            next: AtomicU32::new(next),
+            stored: Mutex::new(Stored::new(stored)),
+            fruitless,
+            any,
+        })
     };
     let names = [("put", Kind::Put), if plan.read_ratio < 1.0 { ("mixed", Kind::Mixed) } else { ("get", Kind::Get) }];
     for (name, kind) in names {
-        if stop.is_told() {
+        // There is nothing to read where no put succeeded.
+        let is_empty = |pass: &Pass| pass.put.objects == 0 && pass.put.taken == 0;
+        if stop.is_told() || passes.last().is_some_and(is_empty) {
             break;
         }
         let stored = if kind == Kind::Put { 0 } else { plan.objects };

@@ -1,7 +1,8 @@
 //! The master's admin HTTP surface: what probes, Prometheus, SGLang and people look at. It only reads.
 //!
 //! Routes, texts and status codes are those of mooncake_master 0.3.13 (captured; `fixtures/http/admin.txt`). Beyond it: `/ready`, which
-//! is 200 only while clients are answered (`/health` is always 200); `/query_key` decodes its key, and grants no lease; long lists
+//! is 200 only while clients are answered (`/health` is always 200); `/api/v1/mcctl/discovery`, which names the metadata mode of
+//! the nodes; `/query_key` decodes its key, and grants no lease; long lists
 //! are sent page by page, so that the state is never held for the length of a list. Upstream's routes that change something
 //! (`/api/v1/...`) are not here yet.
 
@@ -18,22 +19,30 @@ use crate::engine::http::{
     self, BindError, Body, Handler, Limits, Method, Request, Response, Running, StatusCode, answer, decode,
     no_such_route,
 };
+use crate::engine::master::announcer::Announcer;
 use crate::engine::master::metrics::{SegmentUse, exposition};
 use crate::engine::master::summary::{PERIOD, Readings};
 use crate::engine::master::view::{AdminView, ReplicaView, SegmentView, segment_status_name};
+use crate::engine::metadata::discovery;
 
 /// The admin surface of one master.
 pub struct Admin<E> {
     env: E,
     view: Arc<dyn AdminView>,
     readings: Mutex<Readings>,
+    announcer: Option<Announcer<E>>,
 }
 
 impl<E: Env> Admin<E> {
     /// The surface over `view`.
     pub fn new(env: E, view: Arc<dyn AdminView>) -> Arc<Admin<E>> {
+        Admin::announcing(env, view, None)
+    }
+
+    /// The surface over `view`, with [`discovery::ROUTE`] if there is an `announcer`.
+    pub fn announcing(env: E, view: Arc<dyn AdminView>, announcer: Option<Announcer<E>>) -> Arc<Admin<E>> {
         let readings = Mutex::new(Readings::starting(env.now()));
-        Arc::new(Admin { env, view, readings })
+        Arc::new(Admin { env, view, readings, announcer })
     }
 
     /// Serve it at `at` (port 0 takes a free one).
@@ -91,6 +100,7 @@ impl<E: Env> Handler for Admin<E> {
                 let why = format!("not ready: the master is {}", state.name());
                 return text(StatusCode::SERVICE_UNAVAILABLE, PLAIN_TEXT, why);
             }
+            discovery::ROUTE => return self.announcement(),
             "/role" => return text(StatusCode::OK, PLAIN_TEXT, state.role().into()),
             "/ha_status" => return text(StatusCode::OK, PLAIN_TEXT, state.name().into()),
             "/leader" => {
@@ -130,6 +140,14 @@ impl<E: Env> Admin<E> {
         let mut by_name = BTreeMap::<String, SegmentUse>::new();
         self.each_segment(|segment| add_use(&mut by_name, &segment));
         exposition(&counters, &gauges, by_name.iter().map(|(name, usage)| (&**name, usage)))
+    }
+
+    fn announcement(&self) -> Response {
+        let Some(announcer) = &self.announcer else { return no_such_route() };
+        // The first page is enough to see whether nodes use the embedded service.
+        let mut nodes = Vec::new();
+        self.view.segments(0, SEGMENTS_PER_PAGE, &mut |segment| nodes.push(segment.endpoint.to_owned()));
+        json(StatusCode::OK, &announcer.announcement(&nodes))
     }
 
     fn all_keys(&self) -> Response {

@@ -6,6 +6,7 @@
 //! Upstream: `mooncake-store/src/master_service.cpp`, `rpc_service.cpp`, `segment.cpp`.
 
 pub mod admin;
+pub mod announcer;
 pub mod call;
 pub mod code;
 pub mod config;

@@ -6,6 +6,7 @@
 //! Start with [`MetadataClient`] or with [`table`]. Upstream: `transfer_metadata_plugin.cpp` and the HTTP metadata servers.
 
 mod client;
+pub mod discovery;
 mod key;
 pub mod probe;
 mod service;

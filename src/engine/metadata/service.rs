@@ -64,6 +64,11 @@ impl<E: Env> MetadataService<E> {
         self.shared.table().owner_expired(&self.shared.keys, name);
     }
 
+    /// Is there a segment descriptor of `name`?
+    pub fn has_segment(&self, name: &str) -> bool {
+        self.shared.table().get(self.shared.keys.ram_key(name).as_bytes()).is_some()
+    }
+
     /// How many records there are.
     pub fn records(&self) -> usize {
         self.shared.table().len()

@@ -75,12 +75,14 @@ fn an_object_comes_back_as_it_was_put_from_text_file_and_stdin() {
     let run = store.run(&["store", "put", "file", from.to_str().expect("text"), "--json"]);
     assert_eq!(
         run.succeeds(),
-        "{\"schema\":\"mcctl.store.put/1\",\"key\":\"file\",\"bytes\":3000001,\"stored\":true,\"replicas\":1}\n"
+        "{\"schema\":\"mcctl.store.put/1\",\"key\":\"file\",\"bytes\":3000001,\"stored\":true,\"replicas\":1,\"replicas_requested\":1}\n"
     );
     assert_eq!(store.run(&["store", "get", "file", "-o", to.to_str().expect("text")]).code, 0);
     assert!(std::fs::read(&to).expect("written") == bytes);
     let listed = store.run(&["store", "ls", "--long"]);
-    assert_eq!(listed.succeeds().lines().count(), 3);
+    assert_eq!(listed.succeeds().lines().count(), 4);
+    let header: Vec<&str> = listed.stdout.lines().next().expect("a header").split_whitespace().collect();
+    assert_eq!(header, ["SIZE", "COPIES", "NODE", "KEY"]);
     let stat = store.run(&["store", "stat", "--json", "file"]);
     let document: Value = serde_json::from_str(stat.succeeds()).expect("JSON");
     assert_eq!(document["objects"][0]["bytes"], 3_000_001);
@@ -100,7 +102,7 @@ fn a_key_that_is_taken_is_1_unless_it_is_to_be_replaced() {
     assert_eq!(store.run(&["store", "get", "k"]).succeeds(), "three");
     // The get gave it a lease.
     let run = store.run(&["store", "rm", "k"]);
-    assert!(run.code == 1 && run.stderr.contains("(-706)"), "{run:?}");
+    assert!(run.code == 1 && run.stderr.contains("OBJECT_HAS_LEASE (-706)"), "{run:?}");
     assert_eq!(store.run(&["store", "rm", "--force", "k"]).code, 0);
     assert_eq!(store.service.stop(Signal::SIGTERM), 0);
 }
@@ -110,7 +112,7 @@ fn what_is_not_there_is_1_and_what_cannot_be_is_2() {
     let store = Store::start();
     let run = store.run(&["store", "get", "nothing"]);
     assert!(
-        run.fails(1).starts_with("error: cannot get 'nothing': there is no such object; tried: master 127.0.0.1:"),
+        run.fails(1).starts_with("error: cannot get 'nothing': the object does not exist; tried: master 127.0.0.1:"),
         "{run:?}"
     );
     let run = store.run(&["store", "put", "empty"]);
@@ -125,12 +127,69 @@ fn what_is_not_there_is_1_and_what_cannot_be_is_2() {
 #[test]
 fn pins_and_copies_are_asked_for() {
     let store = Store::start();
-    let run = store.run(&["store", "put", "soft", "--value", "x", "--soft-pin=1h", "--replicas=2"]);
-    assert_eq!((run.code, &*run.stderr), (0, "stored 1 B as 'soft', 1 copy, since there are no more segments\n"));
+    let run = store.run(&["store", "put", "soft", "--value", "x", "--soft-pin=1h"]);
+    assert_eq!((run.code, &*run.stderr), (0, "stored 1 B as 'soft', 1 copy\n"));
     assert_eq!(store.run(&["store", "put", "hard", "--value", "x", "--hard-pin"]).code, 0);
     let status = store.run(&["status", "--interval=0"]);
     assert!(status.succeeds().contains("objects   2 keys (1 soft-pinned)"), "{status:?}");
     store.run(&["store", "put", "soft2", "--value", "x", "--soft-pin=soon"]).fails(2);
+}
+
+#[test]
+fn fewer_copies_than_requested_are_1_unless_they_are_accepted() {
+    let store = Store::start();
+    let put = |key: &str, more: &[&str]| {
+        let run = store.run(&[&["store", "put", key, "--value=x", "--replicas=2", "--json"], more].concat());
+        let document: Value = serde_json::from_str(&run.stdout).expect("JSON");
+        assert_eq!((&document["stored"], &document["replicas"]), (&true.into(), &1.into()), "{document}");
+        assert_eq!(document["replicas_requested"], 2);
+        run.code
+    };
+    assert_eq!((put("a", &[]), put("b", &["--allow-fewer"])), (1, 0));
+    assert_eq!(store.run(&["store", "get", "a"]).succeeds(), "x");
+}
+
+#[test]
+fn a_store_is_emptied_only_with_yes_where_no_one_can_be_asked() {
+    let store = Store::start();
+    assert_eq!(store.run(&["store", "put", "k", "--value", "x"]).code, 0);
+    let run = store.run(&["store", "rm", "--all"]);
+    let said = run.fails(2);
+    for part in ["--yes", "the only object", store.variable("MOONCAKE_MASTER")] {
+        assert!(said.contains(part), "no '{part}' in {said}");
+    }
+    assert_eq!(store.run(&["store", "exists", "k"]).code, 0);
+    assert_eq!(store.run(&["store", "rm", "--all", "--force", "--yes"]).code, 0);
+    assert_eq!(store.run(&["store", "exists", "k"]).code, 1);
+}
+
+#[test]
+fn a_value_comes_as_json_if_it_is_text_or_goes_to_a_file() {
+    let store = Store::start();
+    assert_eq!(store.run(&["store", "put", "text", "--value", "hello"]).code, 0);
+    let document: Value =
+        serde_json::from_str(store.run(&["store", "get", "text", "--json"]).succeeds()).expect("JSON");
+    assert_eq!((&document["schema"], &document["value"]), (&"mcctl.store.get/1".into(), &"hello".into()));
+    assert_eq!((&document["bytes"], &document["output"]), (&5.into(), &Value::Null));
+    assert_eq!(store.run_with(&["store", "put", "bytes"], &[0xff, 0xfe]).code, 0);
+    store.run(&["store", "get", "bytes", "--json"]).fails(2);
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("bytes");
+    let path = file.to_str().expect("text");
+    let run = store.run(&["store", "get", "bytes", "--json", "--output", path]);
+    let document: Value = serde_json::from_str(run.succeeds()).expect("JSON");
+    assert_eq!((&document["output"], &document["value"]), (&path.into(), &Value::Null));
+    assert_eq!(std::fs::read(&file).expect("written"), [0xff, 0xfe]);
+}
+
+#[test]
+fn all_store_commands_accept_the_same_connection_flags() {
+    let flags = ["--master=127.0.0.1:1", "--admin=127.0.0.1:1", "--metadata-server=P2PHANDSHAKE", "--timeout=1s"];
+    let more = ["--local-hostname=localhost", "--protocol=tcp", "--device-name=x", "--allow-tcp-fallback"];
+    for args in [&["put", "k", "--value=x"][..], &["get", "k"], &["ls"], &["rm", "k"], &["exists", "k"], &["stat", "k"]]
+    {
+        mcctl(&[&["store"], args, &flags, &more].concat()).fails(3);
+    }
 }
 
 /// Begin a put of `key` at the master `at`, and do not end it.
@@ -179,7 +238,7 @@ fn keys_of_others_cannot_break_a_line_and_long_ones_are_cut() {
     assert_eq!((run.code, &*run.stdout), (1, "no\tx\\ny\n"));
     let long = "k".repeat(5000);
     let run = store.run(&["store", "get", &long]);
-    let expected = format!("error: cannot get '{}...' (5000 bytes): there is no such object; ", "k".repeat(64));
+    let expected = format!("error: cannot get '{}...' (5000 bytes): the object does not exist; ", "k".repeat(64));
     assert!(run.fails(1).starts_with(&expected), "{run:?}");
 }
 

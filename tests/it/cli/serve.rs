@@ -51,7 +51,7 @@ fn the_master_says_where_each_of_its_ports_is_and_answers_there() {
     let place = [&*format!("--master=127.0.0.1:{rpc}"), &*format!("--admin=127.0.0.1:{admin}")];
     assert_eq!(mcctl(&[&["store", "exists", "k"], &place[..]].concat()).code, 1);
     let run = mcctl(&[&["store", "rm", "k"], &place[..]].concat());
-    assert_eq!((run.code, run.stderr.contains("there is no such object (-704)")), (1, true), "{run:?}");
+    assert_eq!((run.code, run.stderr.contains("OBJECT_NOT_FOUND (-704)")), (1, true), "{run:?}");
     assert!(mcctl(&["status", "--interval=0", place[1]]).succeeds().contains("segments  none"));
     assert_eq!(service.stop(Signal::SIGTERM), 0);
 }

@@ -93,7 +93,7 @@ fn a_list_of_no_keys_is_no_failure() {
     assert_eq!(mcctl(&[&["store", "ls"], &place[..]].concat()).succeeds(), "");
     let run = mcctl(&[&["store", "ls", "--json"], &place[..]].concat());
     assert_eq!(run.succeeds(), "{\"schema\":\"mcctl.store.ls.count/1\",\"keys\":0,\"complete\":true}\n");
-    assert_eq!(mcctl(&[&["store", "rm", "--all"], &place[..]].concat()).code, 0);
+    assert_eq!(mcctl(&[&["store", "rm", "--all", "--yes"], &place[..]].concat()).code, 0);
 }
 
 #[test]

@@ -62,6 +62,54 @@ fn it_is_one_document_for_scripts_and_the_store_is_used_as_it_says() {
 }
 
 #[test]
+fn a_client_without_a_metadata_mode_finds_the_one_of_the_nodes() {
+    for (how, other) in [("http", "P2PHANDSHAKE"), ("P2PHANDSHAKE", "http://127.0.0.1:1/metadata")] {
+        let mut service = Service::start(command(&up(&["--json", "--metadata", how])));
+        let document: Value = serde_json::from_str(&service.line_with("mcctl.up/1")).expect("JSON");
+        let text = |name: &str| document[name].as_str().expect("text");
+        let (master, admin) = (text("master"), text("admin"));
+        let link = [format!("--master={master}"), format!("--admin={admin}")];
+        let run = |args: &[&str]| mcctl(&[args, &[&*link[0], &*link[1]]].concat());
+        let put = run(&["store", "put", "k", "--value=hello"]);
+        assert_eq!(put.code, 0, "{how}: {put:?}");
+        let note = put.stderr.lines().next().expect("a note");
+        assert!(note.starts_with(&format!("metadata: {} (", text("metadata"))), "{note}");
+        assert_eq!(run(&["store", "get", "k"]).succeeds(), "hello");
+        let bench = run(&["bench", "store", "--objects=4", "--object-size=1kb", "--json"]);
+        assert_eq!(bench.code, 0, "{how}: {bench:?}");
+        // The route by which it is found.
+        let port = admin.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
+        let announced: Value = serde_json::from_str(&get(port, "/api/v1/mcctl/discovery").1).expect("JSON");
+        assert_eq!(announced["schema"], "mcctl.discovery/1");
+        assert_eq!(announced["rpc_port"].as_u64().map(|port| port.to_string()).as_deref(), master.rsplit(':').next());
+        let expected = if how == "http" { text("metadata").into() } else { Value::Null };
+        assert_eq!(announced["metadata"]["url"], expected, "{announced}");
+        // Another mode than that of the nodes is the first thing that is reported.
+        for args in [&["store", "put", "other", "--value=x"][..], &["bench", "store", "--duration=60s"]] {
+            let run = run(&[args, &["--metadata-server", other, "--timeout=5s"]].concat());
+            let first = run.fails(3).split("; ").next().expect("a line");
+            assert!(first.contains(text("metadata")) && first.contains(other), "{first}");
+        }
+        assert_eq!(service.stop(Signal::SIGTERM), 0);
+    }
+}
+
+#[test]
+fn a_segment_of_no_bytes_is_refused_by_its_flag() {
+    let run = mcctl(&["up", "--once", "--segment-size=0"]);
+    assert!(run.fails(2).contains("--segment-size"), "{run:?}");
+}
+
+#[test]
+fn a_size_that_can_mean_two_things_is_echoed_with_its_meaning() {
+    for (given, shown) in [("64MB", "64MB (read as 64 MiB)"), ("64MiB", "contributes 64 MiB,")] {
+        let ports = ["--rpc-port=0", "--metrics-port=0", "--metadata-port=0", "--rest-port=0"];
+        let run = mcctl(&[&["up", "--once", "--segment-size", given], &ports[..]].concat());
+        assert!(run.succeeds().contains(shown), "{run:?}");
+    }
+}
+
+#[test]
 fn with_a_simulator_the_load_that_it_says_to_paste_is_answered_from_all_three_tiers() {
     let more = ["--json", "--with-sim", "--sim-port=0"];
     // What is put on it comes to some 110 MB.

@@ -128,7 +128,7 @@ fn commands(master: Make, node: Make, how: Metadata, nodes: usize) {
     assert_eq!(python.exist("list/1") + python.exist("list/3"), 1);
     store.answers_no(&["rm", "list/3"]);
     store.succeeds(&["rm", "--force", "list/3"]);
-    store.succeeds(&["rm", "--all", "--force"]);
+    store.succeeds(&["rm", "--all", "--force", "--yes"]);
     assert_eq!(python.exist("once"), 0);
     python.close();
 }

@@ -76,8 +76,13 @@ impl<E: Env> Client<E> {
                 if count == 0 || first > u32::MAX - 2 * plan.batch {
                     break;
                 }
+                let before = share.put.objects + share.put.taken;
                 self.put(plan, first..first + count, &mut share.put).await;
                 shared.put(first..first + count);
+                shared.note_put(share.put.objects + share.put.taken > before);
+                if shared.is_hopeless() {
+                    break;
+                }
             }
         }
         share
@@ -161,7 +166,10 @@ impl<E: Env> Client<E> {
                     done.verified += 1;
                 } else {
                     let first = format!("object {index} came back with other bytes than were put");
-                    done.failed.entry("WRONG_BYTES".to_owned()).or_insert(Failed { count: 0, first }).count += 1;
+                    done.failed
+                        .entry("WRONG_BYTES".to_owned())
+                        .or_insert(Failed { count: 0, first, error: None })
+                        .count += 1;
                 }
             }
         }
@@ -199,5 +207,6 @@ fn slices(plan: &Plan, indices: impl IntoIterator<Item = u32>, memory: &Arc<Memo
 fn failed(done: &mut Done, error: &StoreError, count: u64) {
     let code = error.code();
     let name = code.name().map_or_else(|| code.to_string(), str::to_owned);
-    done.failed.entry(name).or_insert_with(|| Failed { count: 0, first: error.to_string() }).count += count;
+    let first = || Failed { count: 0, first: error.to_string(), error: Some(error.clone()) };
+    done.failed.entry(name).or_insert_with(first).count += count;
 }

@@ -1,0 +1,61 @@
+//! The question before a command that empties something: on a terminal y/N, elsewhere --yes is required.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+
+use crate::commands::error::Failure;
+
+/// Go on only if `yes` is set or the person at the terminal agrees. `what` completes "This ...": what is emptied, and where.
+///
+/// # Errors
+/// The answer is not yes (exit code 1), or there is no terminal to ask at (exit code 2). Nothing was changed then.
+pub fn destruction(yes: bool, what: &str) -> Result<(), Failure> {
+    if yes {
+        return Ok(());
+    }
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Err(refused(what));
+    }
+    ask(what, &mut io::stdin().lock(), &mut io::stderr().lock())
+}
+
+fn refused(what: &str) -> Failure {
+    Failure::usage(format!("this {what}: --yes is required"))
+        .found("stdin or stderr is not a terminal, so there is no one to ask")
+        .next("add --yes if that is intended; nothing was changed")
+}
+
+fn ask(what: &str, input: &mut impl BufRead, output: &mut impl Write) -> Result<(), Failure> {
+    // A question that cannot be shown is not answered.
+    let shown = write!(output, "This {what}. Continue? [y/N] ").and_then(|()| output.flush());
+    let mut answer = String::new();
+    let read = shown.and_then(|()| input.read_line(&mut answer));
+    match (read, answer.trim().to_ascii_lowercase().as_str()) {
+        (Ok(_), "y" | "yes") => Ok(()),
+        _ => Err(Failure::no("not confirmed; nothing was changed")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::error::Exit;
+
+    #[test]
+    fn only_yes_is_yes_and_the_question_names_what_is_emptied() {
+        for (typed, is_agreed) in [("y\n", true), ("YES\n", true), ("\n", false), ("", false), ("no\n", false)] {
+            let mut shown = Vec::new();
+            let answer = ask("removes all objects of m:1", &mut typed.as_bytes(), &mut shown);
+            assert_eq!(answer.is_ok(), is_agreed, "{typed:?}");
+            assert!(String::from_utf8_lossy(&shown).contains("removes all objects of m:1"));
+            assert!(answer.err().is_none_or(|failure| failure.exit == Exit::No));
+        }
+    }
+
+    #[test]
+    fn without_a_terminal_the_flag_is_required() {
+        let failure = refused("removes all objects of m:1");
+        assert_eq!(failure.exit, Exit::Usage);
+        assert!(failure.what.contains("m:1") && failure.next.is_some_and(|next| next.contains("--yes")));
+        assert!(destruction(true, "anything").is_ok());
+    }
+}

@@ -1,0 +1,48 @@
+//! What a master announces about itself and the metadata mode of its nodes, for clients that were given neither.
+
+use crate::engine::base::HostPort;
+use crate::engine::env::Env;
+use crate::engine::metadata::MetadataService;
+use crate::engine::metadata::discovery::{AnnouncedMode, Announcement, SCHEMA};
+
+/// Makes the [`Announcement`] of one master.
+#[derive(Debug)]
+pub struct Announcer<E> {
+    /// RPC port of the master.
+    pub rpc_port: u16,
+    /// The metadata service in the master's process, and the address it listens on.
+    pub embedded: Option<(HostPort, MetadataService<E>)>,
+}
+
+impl<E: Env> Announcer<E> {
+    /// The announcement of a master whose nodes have the names `nodes`. The embedded service is announced if it has the record of one
+    /// of them, or if there are none yet: a service that runs is no proof that nodes use it.
+    pub fn announcement(&self, nodes: &[String]) -> Announcement {
+        let used =
+            |service: &MetadataService<E>| nodes.is_empty() || nodes.iter().any(|node| service.has_segment(node));
+        let metadata = match &self.embedded {
+            Some((at, service)) if used(service) => AnnouncedMode::Http { url: format!("http://{at}/metadata") },
+            _ => AnnouncedMode::Unknown,
+        };
+        Announcement { schema: SCHEMA.to_owned(), rpc_port: self.rpc_port, metadata }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::env::RealEnv;
+    use crate::engine::metadata::KeySpace;
+
+    #[test]
+    fn an_embedded_service_that_no_node_uses_is_not_announced() {
+        let service = MetadataService::new(RealEnv::new(), KeySpace::default());
+        let embedded = Some((HostPort::new("0.0.0.0", 8080), service));
+        let announcer = Announcer { rpc_port: 1, embedded };
+        let http = AnnouncedMode::Http { url: "http://0.0.0.0:8080/metadata".to_owned() };
+        assert_eq!(announcer.announcement(&[]).metadata, http);
+        assert_eq!(announcer.announcement(&["node:1".to_owned()]).metadata, AnnouncedMode::Unknown);
+        let without = Announcer::<RealEnv> { rpc_port: 1, embedded: None };
+        assert_eq!(without.announcement(&[]).metadata, AnnouncedMode::Unknown);
+    }
+}

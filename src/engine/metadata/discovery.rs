@@ -1,0 +1,296 @@
+//! Which metadata mode the nodes of a store use, for a client that was not given one.
+//!
+//! Clients and nodes must use the same mode: one HTTP metadata service, or P2PHANDSHAKE. [`find`] looks in this order: the
+//! [announcement](Announcement) of an mcctl master, a handshake with a node by its name (P2PHANDSHAKE), the record of a node in the
+//! metadata service on port 8080 of the master's host. Only evidence counts: a service that knows no node is not used.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde::{Deserialize, Serialize};
+
+use crate::engine::base::HostPort;
+use crate::engine::env::Env;
+use crate::engine::http::Fetcher;
+use crate::engine::metadata::{KeySpace, MetadataUri, escape, probe};
+
+/// Route of an mcctl master's admin port that answers an [`Announcement`].
+pub const ROUTE: &str = "/api/v1/mcctl/discovery";
+/// Value of [`Announcement::schema`].
+pub const SCHEMA: &str = "mcctl.discovery/1";
+/// Port of a metadata service by default.
+pub const SERVICE_PORT: u16 = 8080;
+
+/// Longest wait for one answer.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
+/// Longest answer, bytes: the details of some 10,000 segments.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+/// Nodes that are tried, all at once: some may be down.
+const NODES_MAX: usize = 8;
+
+/// What an mcctl master reports about itself and its nodes on [`ROUTE`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Announcement {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// RPC port of this master, by which a client recognises the admin port that belongs to it.
+    pub rpc_port: u16,
+    /// The mode of its nodes.
+    pub metadata: AnnouncedMode,
+}
+
+/// The metadata mode of a master's nodes, as far as the master has evidence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "mode", rename_all = "lowercase")]
+pub enum AnnouncedMode {
+    /// The HTTP metadata service in the master's process.
+    Http {
+        /// Its URL. An unspecified host (0.0.0.0, ::) stands for the host by which the client reached the admin port.
+        url: String,
+    },
+    /// P2PHANDSHAKE.
+    P2p,
+    /// The master has no evidence. Also any mode that a later release announces.
+    #[serde(other)]
+    Unknown,
+}
+
+/// Which store is looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// The master's admin address.
+    pub admin: &'a HostPort,
+    /// Host of the master.
+    pub master_host: &'a str,
+    /// Names of the records, see `MC_METADATA_CLUSTER_ID`.
+    pub keys: &'a KeySpace,
+    /// Longest wait for one answer; at most a second is used.
+    pub limit: Duration,
+}
+
+/// A metadata mode and the evidence for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Discovered {
+    /// The mode.
+    pub metadata: MetadataUri,
+    /// Where it was found.
+    pub evidence: Evidence,
+}
+
+/// Why a store is believed to use a mode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Evidence {
+    /// The master announces it at this admin address.
+    Announced(HostPort),
+    /// The node of this name answered a handshake at its name.
+    Handshake(String),
+    /// The service has the record of the node of this name.
+    Record(String),
+}
+
+/// The metadata mode of a store; `None` without evidence.
+pub async fn find<E: Env>(env: &E, question: &Question<'_>) -> Option<Discovered> {
+    let service = HostPort::new(question.master_host, SERVICE_PORT);
+    find_at(env, question, &service).await
+}
+
+async fn find_at<E: Env>(env: &E, question: &Question<'_>, service: &HostPort) -> Option<Discovered> {
+    let admin = question.admin;
+    let fetcher = Fetcher::new(false, question.limit.min(ANSWER_MAX), ANSWER_BYTES_MAX).ok()?;
+    if let Some(metadata) = announced(&fetcher, admin).await.and_then(|found| mode(found.metadata, admin)) {
+        return Some(Discovered { metadata, evidence: Evidence::Announced(admin.clone()) });
+    }
+    let nodes = nodes(&fetcher, admin).await?;
+    let answers = join_all(nodes.iter().map(async |node| match node.parse::<HostPort>() {
+        Ok(at) => probe::is_alive(env, &at).await,
+        Err(_) => false,
+    }));
+    if let Some(node) = first(&nodes, &answers.await) {
+        return Some(Discovered { metadata: MetadataUri::P2p, evidence: Evidence::Handshake(node) });
+    }
+    let url = format!("http://{service}/metadata");
+    let records = join_all(nodes.iter().map(async |node| {
+        let record = fetcher.get(&format!("{url}?key={}", escape(&question.keys.ram_key(node)))).await;
+        record.is_ok_and(|record| record.is_ok())
+    }));
+    let node = first(&nodes, &records.await)?;
+    Some(Discovered { metadata: MetadataUri::Http(url), evidence: Evidence::Record(node) })
+}
+
+/// Does the admin port at `admin` belong to the master at `master`? An mcctl master announces its RPC port, an elected leader of
+/// any release its RPC address. Any other master gives no evidence.
+pub async fn is_admin_of(admin: &HostPort, master: &HostPort, limit: Duration) -> bool {
+    #[derive(Deserialize)]
+    struct Leader {
+        leader_address: Option<String>,
+    }
+    let Ok(fetcher) = Fetcher::new(false, limit.min(ANSWER_MAX), ANSWER_BYTES_MAX) else { return false };
+    if let Some(found) = announced(&fetcher, admin).await {
+        return found.rpc_port == master.port;
+    }
+    let leader = fetcher.get(&format!("http://{admin}/leader")).await.ok().filter(|answer| answer.is_ok());
+    let leader = leader.and_then(|answer| serde_json::from_str::<Leader>(&answer.body).ok());
+    leader.and_then(|leader| leader.leader_address).is_some_and(|address| address == master.to_string())
+}
+
+async fn announced(fetcher: &Fetcher, admin: &HostPort) -> Option<Announcement> {
+    let answer = fetcher.get(&format!("http://{admin}{ROUTE}")).await.ok().filter(|answer| answer.is_ok())?;
+    serde_json::from_str::<Announcement>(&answer.body).ok().filter(|found| found.schema == SCHEMA)
+}
+
+/// `announced` as a mode for a client that reached the master at `admin`.
+fn mode(announced: AnnouncedMode, admin: &HostPort) -> Option<MetadataUri> {
+    let url = match announced {
+        AnnouncedMode::Http { url } => url,
+        AnnouncedMode::P2p => return Some(MetadataUri::P2p),
+        AnnouncedMode::Unknown => return None,
+    };
+    let (scheme, rest) = url.split_once("://")?;
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (host, port) = HostPort::split(authority).ok()?;
+    let is_unspecified = host.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified());
+    let url = match port.filter(|_| is_unspecified) {
+        Some(port) => format!("{scheme}://{}/{path}", HostPort::new(&admin.host, port)),
+        None => url,
+    };
+    url.parse().ok()
+}
+
+/// Names by which the nodes of the master are found, the first ones.
+async fn nodes(fetcher: &Fetcher, admin: &HostPort) -> Option<Vec<String>> {
+    #[derive(Deserialize)]
+    struct Segments {
+        segments: Vec<Segment>,
+    }
+    #[derive(Deserialize)]
+    struct Segment {
+        te_endpoint: String,
+    }
+    let detail = fetcher.get(&format!("http://{admin}/get_segments_detail")).await.ok()?;
+    let mut nodes: Vec<String> = match serde_json::from_str::<Segments>(&detail.body) {
+        Ok(found) if detail.is_ok() => found.segments.into_iter().map(|segment| segment.te_endpoint).collect(),
+        // A master before 0.3.12 has no details.
+        _ => {
+            let names = fetcher.get(&format!("http://{admin}/get_all_segments")).await.ok()?;
+            names.is_ok().then(|| names.body.lines().map(str::to_owned).collect())?
+        }
+    };
+    nodes.retain(|name| !name.is_empty());
+    nodes.dedup();
+    nodes.truncate(NODES_MAX);
+    Some(nodes)
+}
+
+/// The first of `nodes` whose answer is yes.
+fn first(nodes: &[String], answers: &[bool]) -> Option<String> {
+    nodes.iter().zip(answers).find(|(_, yes)| **yes).map(|(node, _)| node.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::engine::env::RealEnv;
+    use crate::engine::http::{self, Handler, Limits, Request, Response, Running, StatusCode, answer};
+
+    /// A master and a metadata service on one port.
+    struct Store {
+        announcement: Option<&'static str>,
+        /// Lists the segment details, as 0.3.12 and later do.
+        detailed: bool,
+        /// Name of the second of two nodes; the first is down.
+        node: String,
+        has_record: bool,
+    }
+
+    impl Handler for Store {
+        async fn handle(&self, request: Request) -> Response {
+            let json = |body: String| answer(StatusCode::OK, "application/json", body);
+            let node = &self.node;
+            match (request.path(), request.param("key")) {
+                (ROUTE, _) if self.announcement.is_some() => json(self.announcement.unwrap_or_default().to_owned()),
+                ("/get_segments_detail", _) if self.detailed => {
+                    json(format!(r#"{{"segments":[{{"te_endpoint":"127.0.0.1:1"}},{{"te_endpoint":"{node}"}}]}}"#))
+                }
+                ("/get_all_segments", _) => answer(StatusCode::OK, "text/plain", format!("127.0.0.1:1\n{node}\n")),
+                ("/leader", _) => json(r#"{"leader_address":"host:7"}"#.to_owned()),
+                ("/metadata", Some("mooncake%2Fram%2F127.0.0.1%3A2")) if self.has_record => json("{}".to_owned()),
+                _ => answer(StatusCode::NOT_FOUND, "", "not found"),
+            }
+        }
+    }
+
+    async fn start(store: Store) -> Running {
+        let here = HostPort::new("127.0.0.1", 0);
+        http::start(RealEnv::new(), &here, Limits::SMALL, Arc::new(store)).await.expect("a free port")
+    }
+
+    fn plain() -> Store {
+        Store { announcement: None, detailed: true, node: "127.0.0.1:2".to_owned(), has_record: false }
+    }
+
+    async fn found(store: &Running) -> Option<Discovered> {
+        let keys = KeySpace::default();
+        let limit = Duration::from_secs(1);
+        let question = Question { admin: store.at(), master_host: "127.0.0.1", keys: &keys, limit };
+        find_at(&RealEnv::new(), &question, store.at()).await
+    }
+
+    #[tokio::test]
+    async fn an_announcement_comes_first_and_its_host_may_be_unspecified() {
+        let text = r#"{"schema":"mcctl.discovery/1","rpc_port":7,"metadata":{"mode":"http","url":"http://0.0.0.0:5/metadata"}}"#;
+        let store = start(Store { announcement: Some(text), has_record: true, ..plain() }).await;
+        let expected = Discovered {
+            metadata: MetadataUri::Http("http://127.0.0.1:5/metadata".to_owned()),
+            evidence: Evidence::Announced(store.at().clone()),
+        };
+        assert_eq!(found(&store).await, Some(expected));
+        let limit = Duration::from_secs(1);
+        for (port, is_its_own) in [(7, true), (8, false)] {
+            assert_eq!(is_admin_of(store.at(), &HostPort::new("host", port), limit).await, is_its_own);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_that_answers_at_its_name_uses_p2phandshake() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let node = listener.local_addr().expect("bound").to_string();
+        // An engine of a release before 0.3.12 reads the whole question and closes.
+        std::thread::spawn(move || {
+            while let Ok((mut stream, _)) = listener.accept() {
+                let _ = std::io::Read::read(&mut stream, &mut [0; 64]);
+            }
+        });
+        let unknown = r#"{"schema":"mcctl.discovery/1","rpc_port":7,"metadata":{"mode":"later","x":1}}"#;
+        for (announcement, detailed) in [(None, true), (None, false), (Some(unknown), true)] {
+            let store = start(Store { announcement, detailed, node: node.clone(), has_record: false }).await;
+            let expected = Discovered { metadata: MetadataUri::P2p, evidence: Evidence::Handshake(node.clone()) };
+            assert_eq!(found(&store).await, Some(expected));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_service_counts_if_it_has_the_record_of_a_node() {
+        for has_record in [true, false] {
+            let store = start(Store { has_record, ..plain() }).await;
+            let expected = Discovered {
+                metadata: MetadataUri::Http(format!("http://{}/metadata", store.at())),
+                evidence: Evidence::Record("127.0.0.1:2".to_owned()),
+            };
+            assert_eq!(found(&store).await, has_record.then_some(expected));
+        }
+    }
+
+    #[tokio::test]
+    async fn an_admin_port_without_announcement_belongs_to_its_leader() {
+        let store = start(plain()).await;
+        let limit = Duration::from_secs(1);
+        for (host, port, is_its_own) in [("host", 7, true), ("host", 8, false), ("other", 7, false)] {
+            assert_eq!(is_admin_of(store.at(), &HostPort::new(host, port), limit).await, is_its_own);
+        }
+        let nothing = HostPort::new("127.0.0.1", 1);
+        assert!(!is_admin_of(&nothing, &HostPort::new("host", 7), limit).await);
+    }
+}
