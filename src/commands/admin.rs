@@ -143,6 +143,15 @@ impl Admin {
     }
 
     async fn whole(&self, target: &str) -> Result<Vec<u8>, Failure> {
+        let (status, body) = self.answer(target).await?;
+        if status.is_success() {
+            return Ok(body);
+        }
+        let text: String = String::from_utf8_lossy(&body).chars().take(200).collect();
+        Err(self.odd(target, format!("{status}: {text}")))
+    }
+
+    async fn answer(&self, target: &str) -> Result<(reqwest::StatusCode, Vec<u8>), Failure> {
         let mut response = self.send(target).await?;
         let status = response.status();
         let mut body = Vec::new();
@@ -152,11 +161,7 @@ impl Admin {
             }
             body.extend_from_slice(&chunk);
         }
-        if status.is_success() {
-            return Ok(body);
-        }
-        let text: String = String::from_utf8_lossy(&body).chars().take(200).collect();
-        Err(self.odd(target, format!("{status}: {text}")))
+        Ok((status, body))
     }
 
     async fn json<T: for<'a> Deserialize<'a>>(&self, target: &str) -> Result<T, Failure> {
@@ -169,7 +174,11 @@ impl Admin {
     /// # Errors
     /// It does not answer.
     pub async fn health(&self) -> Result<Health, Failure> {
-        self.json("/health").await
+        const TARGET: &str = "/health";
+        let answered = deadline(&RealEnv::new(), self.limit, self.answer(TARGET)).await;
+        let (status, body) = answered.unwrap_or_else(|_| Err(self.late(TARGET, "no whole answer")))?;
+        // A master whose RPC workers are stuck says so with 503 and the same document.
+        serde_json::from_slice(&body).map_err(|error| self.odd(TARGET, format!("{status}: {error}")))
     }
 
     /// All mounted segments.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use mcctl::engine::base::{ClientId, ErrorCode, HostPort, SegmentId};
 use mcctl::engine::env::RealEnv;
@@ -18,6 +19,7 @@ struct Fixed {
     standby: AtomicBool,
     segments: Vec<(SegmentId, u64, u64, u64)>,
     keys: Vec<Vec<u8>>,
+    stuck: AtomicBool,
     /// The most keys that were given under one hold of the state.
     keys_per_hold_max: AtomicUsize,
 }
@@ -26,6 +28,10 @@ impl AdminView for Fixed {
     fn service(&self) -> ServiceView {
         let standby = self.standby.load(Ordering::Relaxed);
         ServiceView { state: if standby { RunState::Standby } else { RunState::Serving }, leader: None }
+    }
+
+    fn stuck(&self) -> Option<Duration> {
+        self.stuck.load(Ordering::Relaxed).then_some(Duration::from_secs(7))
     }
 
     fn figures(&self) -> (Counters, Gauges) {
@@ -148,6 +154,19 @@ async fn a_master_that_does_not_serve_is_healthy_but_not_ready_and_answers_nothi
         assert_eq!((answer.status, answer.text()), (503, refusal), "{route}");
     }
     assert_eq!(connection.ask("GET", "/metrics", b"").await.status, 200);
+}
+
+#[tokio::test]
+async fn health_is_red_while_rpc_workers_are_stuck() {
+    let (state, _running, mut connection) = serve(captured()).await;
+    state.stuck.store(true, Ordering::Relaxed);
+    for route in ["/health", "/ready"] {
+        assert_eq!(connection.ask("GET", route, b"").await.status, 503, "{route}");
+    }
+    let health: serde_json::Value = serde_json::from_slice(&connection.ask("GET", "/health", b"").await.body).unwrap();
+    assert_eq!((&health["service_ready"], &health["status"]), (&false.into(), &"stuck".into()));
+    state.stuck.store(false, Ordering::Relaxed);
+    assert_eq!(connection.ask("GET", "/health", b"").await.status, 200);
 }
 
 #[tokio::test]

@@ -481,7 +481,7 @@ impl Pair {
 
     fn settle(&mut self) {
         let now = Mono::from_ms(self.model.now);
-        while self.master.tick(now, &mut self.effects) {}
+        while self.master.tick(now, now, &mut self.effects) {}
         let released = self.model.pass();
         let gone: Vec<u64> = self.model.objects.keys().copied().filter(|key| !self.is_there(*key)).collect();
         self.model.evict(&gone, released);
@@ -500,7 +500,8 @@ impl Pair {
         assert_eq!(gauges.soft_pinned_keys, model.objects.values().filter(soft).count() as u64);
         let complete = model.objects.values().filter(|o| !o.processing);
         assert_eq!(gauges.mem_replicas, complete.map(|o| o.at.len() as u64).sum::<u64>());
-        assert!(self.master.next_wakeup(Mono::from_ms(model.now)) > Mono::from_ms(model.now), "nothing is left undone");
+        let now = Mono::from_ms(model.now);
+        assert!(self.master.next_wakeup(now, now) > now, "nothing is left undone");
     }
 }
 

@@ -1,8 +1,8 @@
 //! The master's admin HTTP surface: what probes, Prometheus, SGLang and people look at. It only reads.
 //!
 //! Routes, texts and status codes are those of mooncake_master 0.3.13 (captured; `fixtures/http/admin.txt`). Beyond it: `/ready`, which
-//! is 200 only while clients are answered (`/health` is always 200); `/api/v1/mcctl/discovery`, which names the metadata mode of
-//! the nodes; `/query_key` decodes its key, and grants no lease; long lists
+//! is 200 only while clients are answered; `/health` is 503 while RPC worker threads are stuck (upstream's is always 200);
+//! `/api/v1/mcctl/discovery`, which names the metadata mode of the nodes; `/query_key` decodes its key, and grants no lease; long lists
 //! are sent page by page, so that the state is never held for the length of a list. Upstream's routes that change something
 //! (`/api/v1/...`) are not here yet.
 
@@ -79,21 +79,32 @@ impl<E: Env> Handler for Admin<E> {
         }
         let service = self.view.service();
         let state = service.state;
+        let stuck = self.view.stuck();
         match request.path() {
             "/metrics" => return text(StatusCode::OK, METRICS_TEXT, self.metrics()),
             "/metrics/summary" => return text(StatusCode::OK, METRICS_TEXT, self.summary()),
             "/health" => {
+                // Upstream always answers 200. Most probes read the status code only, and must notice stuck workers.
+                let (code, status) = match stuck {
+                    None => (StatusCode::OK, "ok"),
+                    Some(_) => (StatusCode::SERVICE_UNAVAILABLE, "stuck"),
+                };
                 return json(
-                    StatusCode::OK,
+                    code,
                     &Health {
-                        status: "ok",
+                        status,
                         role: state.role(),
                         ha_state: state.name(),
-                        service_ready: state.is_serving(),
+                        service_ready: state.is_serving() && stuck.is_none(),
                         leader_address: service.leader.as_ref().map(|l| &*l.address),
                         view_version: service.leader.as_ref().map(|l| l.view_version),
                     },
                 );
+            }
+            "/ready" if stuck.is_some() => {
+                let seconds = stuck.unwrap_or_default().as_secs();
+                let why = format!("not ready: an RPC worker thread has been stuck for {seconds} s");
+                return text(StatusCode::SERVICE_UNAVAILABLE, PLAIN_TEXT, why);
             }
             "/ready" if state.is_serving() => return text(StatusCode::OK, PLAIN_TEXT, "ready".into()),
             "/ready" => {

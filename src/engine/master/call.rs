@@ -10,7 +10,7 @@ use crate::engine::master::absent::Absent;
 use crate::engine::master::code::Refusal;
 use crate::engine::master::effect::Effects;
 use crate::engine::master::metrics::{BatchCount, Counters};
-use crate::engine::master::pattern::Pattern;
+use crate::engine::master::pattern::{self, Pattern};
 use crate::engine::master::put::{Wish, check_put};
 use crate::engine::master::state::MasterState;
 use crate::engine::wire::types::{
@@ -193,22 +193,32 @@ impl<H: Hold> Call<H> {
     }
 
     /// Walk over all keys in which the expression is found; `each` gets those of a slice at a time, the state held.
+    ///
+    /// # Errors
+    /// `BadRegex` when the search is too hard or takes too long. What `each` did until then stays done.
     fn matching(
         &mut self,
         pattern: &Pattern,
         mut each: impl FnMut(&mut MasterState, Mono, &[u8]),
     ) -> Result<(), Refusal> {
-        let mut walk = self.0.hold(|state, _, _| state.walk());
+        let (mut walk, end) = self.0.hold(|state, now, _| {
+            let walk = state.walk();
+            (walk, now + pattern::budget(walk.slots()))
+        });
         let (mut bytes, mut ends) = (Vec::new(), Vec::new());
         while !walk.is_done() {
             bytes.clear();
             ends.clear();
-            self.0.hold(|state, _, _| {
+            let now = self.0.hold(|state, now, _| {
                 state.key_slice(&mut walk, &mut |key| {
                     bytes.extend_from_slice(key);
                     ends.push(bytes.len());
                 });
+                now
             });
+            if now > end {
+                return Err(Refusal::BadRegex);
+            }
             let mut from = 0;
             let mut found = Vec::new();
             for &end in &ends {

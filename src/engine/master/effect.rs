@@ -56,7 +56,10 @@ pub enum Departure {
     /// Its client is gone.
     Expired,
     /// Another segment claimed its place: its process was restarted.
-    Superseded,
+    Superseded {
+        /// The client that mounted the other segment.
+        by: ClientId,
+    },
 }
 
 /// Effects in the order in which they arose.

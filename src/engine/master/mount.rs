@@ -110,7 +110,7 @@ impl MasterState {
             {
                 owner.ok = false;
             }
-            self.retire(slot, Departure::Superseded, out);
+            self.retire(slot, Departure::Superseded { by: client }, out);
         }
         out.list.push(Effect::Mounted { segment: segment.id, name: segment.name.clone(), client, bytes: segment.size });
         let slot = self.segments.mount(segment, client);

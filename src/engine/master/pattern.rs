@@ -1,9 +1,11 @@
 //! Regular expressions over keys, as upstream's `std::regex_search` finds them: anywhere in the key, with back references.
 //!
-//! Matching never happens while the state is held, gives up on a key after [`STEPS_MAX`] steps back, and altogether after
-//! [`HARD_KEYS_MAX`] such keys: an expression from outside may be one whose search never ends.
+//! Matching never happens while the state is held. It gives up on a key after [`STEPS_MAX`] steps back, and altogether after
+//! [`HARD_KEYS_MAX`] such keys or when the whole search exceeds its [`budget`]: an expression from outside may be one whose search
+//! never ends.
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use fancy_regex::{Regex, RegexBuilder};
 
@@ -17,6 +19,17 @@ const HARD_KEYS_MAX: usize = 256;
 const PATTERN_BYTES_MAX: usize = 64 << 10;
 /// Memory that a compiled expression may take, bytes.
 const COMPILED_BYTES_MAX: usize = 4 << 20;
+
+/// Time that any search may take.
+const SEARCH_TIME: Duration = Duration::from_secs(2);
+/// Time that it may take besides for each key of the store: three times what an expression without look-around or back reference
+/// needs, which therefore succeeds in a store of any size.
+const SEARCH_TIME_PER_KEY: Duration = Duration::from_micros(2);
+
+/// How long a search through `keys` keys may take.
+pub(super) fn budget(keys: u32) -> Duration {
+    SEARCH_TIME + SEARCH_TIME_PER_KEY * keys
+}
 
 /// A compiled expression.
 #[derive(Debug)]

@@ -16,6 +16,11 @@ pub struct Walk {
 }
 
 impl Walk {
+    /// Slots that are left to look at.
+    pub fn slots(self) -> u32 {
+        self.end.saturating_sub(self.at)
+    }
+
     /// Is it over?
     pub fn is_done(self) -> bool {
         self.at >= self.end

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, broadcast, watch};
 
+use crate::engine::base::text::escaped;
 use crate::engine::base::{ErrorCode, Mono};
 use crate::engine::env::Env;
 use crate::engine::master::call::{Call, Hold};
@@ -19,15 +20,20 @@ use crate::engine::master::metrics::{Counters, Gauges};
 use crate::engine::master::standstill::{Standstills, Told};
 use crate::engine::master::state::MasterState;
 use crate::engine::master::view::{AdminView, ReplicaView, RunState, SegmentView, ServiceView};
+use crate::engine::rpc::WorkerPolls;
 use crate::engine::rpc::server::{RpcServer, ServerConfig, Service, StartError};
 use crate::engine::wire::method::dispatch;
-use crate::engine::wire::{DecodeError, Method};
+use crate::engine::wire::{DecodeError, Method, TextBuf};
 
 /// Departures that a subscriber may be behind before it loses some: a client's thousand segments leave at once.
 const DEPARTURES_KEPT: usize = 16 << 10;
 /// How long whoever works in slices sleeps between two of them while others wait for the state. A mutex is not fair, and yielding the
 /// processor instead is worse: the scheduler takes it for a wish to run much later, perhaps in the middle of the next slice.
 const STEP_ASIDE: Duration = Duration::from_micros(20);
+
+/// A worker is stuck when it has not polled its connections for this long: `/health` and `/ready` answer 503. Polls are half a second
+/// apart, and no call on a worker takes a second.
+pub const WORKER_STUCK_AFTER: Duration = Duration::from_secs(5);
 
 /// Holds longer than this are looked at twice.
 const LONG_HOLD: Duration = Duration::from_micros(500);
@@ -78,8 +84,9 @@ impl<E: Env> MasterServer<E> {
         let server = ServerConfig { listen: config.listen, threads: config.threads, idle_timeout: config.idle_timeout };
         let rpc = RpcServer::start(server, env, shared.clone()).await?;
         let (stop, stopping) = watch::channel(false);
-        let clockwork = tokio::spawn(run_clockwork(shared.clone(), stopping));
-        Ok(MasterServer { handle: MasterHandle(shared), rpc, stop, clockwork })
+        let handle = MasterHandle { shared, polls: rpc.polls() };
+        let clockwork = tokio::spawn(run_clockwork(handle.clone(), stopping));
+        Ok(MasterServer { handle, rpc, stop, clockwork })
     }
 
     /// The RPC port that was bound.
@@ -106,28 +113,31 @@ impl<E: Env> MasterServer<E> {
 }
 
 /// The state of a running master. Cheap to clone.
-pub struct MasterHandle<E>(Arc<Shared<E>>);
+pub struct MasterHandle<E> {
+    shared: Arc<Shared<E>>,
+    polls: WorkerPolls,
+}
 
 impl<E> Clone for MasterHandle<E> {
     fn clone(&self) -> MasterHandle<E> {
-        MasterHandle(self.0.clone())
+        MasterHandle { shared: self.shared.clone(), polls: self.polls.clone() }
     }
 }
 
 impl<E: Env> MasterHandle<E> {
     /// Segments that went and clients that expired from now on, for whoever keeps something about them elsewhere.
     pub fn departures(&self) -> broadcast::Receiver<Effect> {
-        self.0.departures.subscribe()
+        self.shared.departures.subscribe()
     }
 
     /// Is a segment of this name mounted?
     pub fn has_segment_named(&self, name: &str) -> bool {
-        self.0.hold(|state, _, _| state.has_segment_named(name.as_bytes()))
+        self.shared.hold(|state, _, _| state.has_segment_named(name.as_bytes()))
     }
 
     /// Call methods without a connection.
     pub fn call(&self) -> Call<impl Hold + '_> {
-        Call(Holder(&self.0))
+        Call(Holder { shared: &self.shared, peer: None })
     }
 }
 
@@ -170,10 +180,15 @@ impl<E: Env> Shared<E> {
     }
 
     fn hold<R>(&self, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R {
-        self.hold_guarded(|guarded, now, effects| work(&mut guarded.state, now, effects))
+        self.hold_for(None, work)
     }
 
-    fn hold_guarded<R>(&self, work: impl FnOnce(&mut Guarded, Mono, &mut Effects) -> R) -> R {
+    /// Hold the state for a call of `peer`.
+    fn hold_for<R>(&self, peer: Option<&str>, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R {
+        self.hold_guarded(peer, |guarded, now, effects| work(&mut guarded.state, now, effects))
+    }
+
+    fn hold_guarded<R>(&self, peer: Option<&str>, work: impl FnOnce(&mut Guarded, Mono, &mut Effects) -> R) -> R {
         let mut effects = Effects::default();
         let asked = self.env.now();
         self.mark_cpu(asked);
@@ -191,7 +206,7 @@ impl<E: Env> Shared<E> {
         if wake {
             self.wake.notify_one();
         }
-        self.perform(effects);
+        self.perform(effects, peer);
         result
     }
 
@@ -219,9 +234,9 @@ impl<E: Env> Shared<E> {
         }
     }
 
-    fn perform(&self, effects: Effects) {
+    fn perform(&self, effects: Effects, peer: Option<&str>) {
         for effect in effects.list {
-            tell(&effect);
+            tell(&effect, peer);
             if matches!(effect, Effect::Unmounted { .. } | Effect::ClientExpired { .. }) {
                 // Nobody may listen.
                 let _ = self.departures.send(effect);
@@ -231,33 +246,47 @@ impl<E: Env> Shared<E> {
 }
 
 impl<E: Env> Service for Shared<E> {
-    fn answer(&self, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
-        dispatch(&mut Call(Holder(self)), method, body, out)
+    fn answer(&self, peer: &str, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
+        dispatch(&mut Call(Holder { shared: self, peer: Some(peer) }), method, body, out)
+    }
+
+    /// Walks over all keys.
+    fn is_long(&self, method: Method) -> bool {
+        matches!(method, Method::GetReplicaListByRegex | Method::RemoveByRegex | Method::RemoveAll)
     }
 }
 
-struct Holder<'a, E>(&'a Shared<E>);
+struct Holder<'a, E> {
+    shared: &'a Shared<E>,
+    /// Whose call it is, if it came over a connection.
+    peer: Option<&'a str>,
+}
 
 impl<E: Env> Hold for Holder<'_, E> {
     fn hold<R>(&mut self, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R {
-        self.0.hold(work)
+        self.shared.hold_for(self.peer, work)
     }
 
     fn step_aside(&mut self) {
-        if self.0.waiting.load(Ordering::Relaxed) > 0 {
+        if self.shared.waiting.load(Ordering::Relaxed) > 0 {
             // In the midst of a plain function on a worker thread: there is nothing to await, and the others are other threads.
-            self.0.env.pause_thread(STEP_ASIDE);
+            self.shared.env.pause_thread(STEP_ASIDE);
         }
     }
 }
 
-async fn run_clockwork<E: Env>(shared: Arc<Shared<E>>, mut stopping: watch::Receiver<bool>) {
+async fn run_clockwork<E: Env>(master: MasterHandle<E>, mut stopping: watch::Receiver<bool>) {
+    let MasterHandle { shared, polls } = master;
     loop {
-        while shared.hold_guarded(|guarded, now, effects| {
-            // The next slice, or the look at what comes next, follows at once.
-            guarded.standstills.expect(now);
-            guarded.state.tick(now, effects)
-        }) {
+        let slice = || {
+            let heard = polls.oldest();
+            shared.hold_guarded(None, |guarded, now, effects| {
+                // The next slice, or the look at what comes next, follows at once.
+                guarded.standstills.expect(now);
+                guarded.state.tick(now, heard.unwrap_or(now), effects)
+            })
+        };
+        while slice() {
             if shared.waiting.load(Ordering::Relaxed) > 0 {
                 shared.env.sleep(STEP_ASIDE).await;
             } else {
@@ -268,10 +297,11 @@ async fn run_clockwork<E: Env>(shared: Arc<Shared<E>>, mut stopping: watch::Rece
             }
         }
         let (pause, told) = {
+            let heard = polls.oldest();
             let (mut guard, _) = shared.lock(shared.env.now());
             // Not the time that was asked for: it may be from before a standstill that somebody else has seen.
             let now = guard.standstills.latest();
-            let next = guard.state.next_wakeup(now);
+            let next = guard.state.next_wakeup(now, heard.unwrap_or(now));
             guard.planned = next;
             // A time that has passed although nothing was left to do would spin; the eviction's pause is the shortest there is.
             let pause = next.since(now).max(Duration::from_millis(1));
@@ -293,21 +323,33 @@ async fn run_clockwork<E: Env>(shared: Arc<Shared<E>>, mut stopping: watch::Rece
     }
 }
 
-fn tell(effect: &Effect) {
+/// Log an effect of a call of `peer`, or of the clockwork. Names are the clients' own and may contain anything.
+fn tell(effect: &Effect, peer: Option<&str>) {
+    let shown = |name: &TextBuf| escaped(&name.to_string_lossy());
+    let peer = peer.unwrap_or("this process");
     match effect {
         Effect::Mounted { segment, name, client, bytes } => {
-            tracing::info!(%segment, %name, %client, bytes, "segment mounted");
+            tracing::info!(%segment, name = %shown(name), %client, %peer, bytes, "segment mounted");
         }
-        Effect::Unmounted { segment, name, client, reason, .. } => match reason {
-            Departure::Asked => tracing::info!(%segment, %name, %client, "segment unmounted"),
-            Departure::GraceOver => {
-                tracing::info!(%segment, %name, %client, "segment unmounted, its grace period is over")
+        Effect::Unmounted { segment, name, client, reason, .. } => {
+            let name = shown(name);
+            match reason {
+                Departure::Asked => tracing::info!(%segment, %name, %client, %peer, "segment unmounted"),
+                Departure::GraceOver => {
+                    tracing::info!(%segment, %name, %client, "segment unmounted, its grace period is over")
+                }
+                Departure::Expired => tracing::warn!(%segment, %name, %client, "segment lost with its client"),
+                Departure::Superseded { by } => tracing::warn!(
+                    %segment,
+                    %name,
+                    %client,
+                    new_client = %by,
+                    %peer,
+                    "segment superseded by a mount from this peer, its objects are lost: its process was restarted, or two \
+                     processes have one name"
+                ),
             }
-            Departure::Expired => tracing::warn!(%segment, %name, %client, "segment lost with its client"),
-            Departure::Superseded => {
-                tracing::warn!(%segment, %name, %client, "segment superseded: its process was restarted");
-            }
-        },
+        }
         Effect::ClientExpired { client } => tracing::warn!(%client, "client lost: no ping for its time to live"),
         Effect::Evicted { objects, bytes } => tracing::info!(objects, bytes, "evicted"),
     }
@@ -318,19 +360,78 @@ impl<E: Env> AdminView for MasterHandle<E> {
         ServiceView { state: RunState::Serving, leader: None }
     }
 
+    fn stuck(&self) -> Option<Duration> {
+        let silent = self.shared.env.now().since(self.polls.oldest()?);
+        (silent >= WORKER_STUCK_AFTER).then_some(silent)
+    }
+
     fn figures(&self) -> (Counters, Gauges) {
-        self.0.hold(|state, _, _| (state.counters.clone(), state.gauges()))
+        self.shared.hold(|state, _, _| (state.counters.clone(), state.gauges()))
     }
 
     fn segments(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(SegmentView<'_>)) -> Option<u64> {
-        self.0.hold(|state, _, _| state.view_segments(cursor, limit, visit))
+        self.shared.hold(|state, _, _| state.view_segments(cursor, limit, visit))
     }
 
     fn keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> Option<u64> {
-        self.0.hold(|state, _, _| state.keys(cursor, limit, visit))
+        self.shared.hold(|state, _, _| state.keys(cursor, limit, visit))
     }
 
     fn replicas(&self, key: &[u8]) -> Result<Vec<ReplicaView>, ErrorCode> {
-        self.0.hold(|state, _, _| state.peek(key)).map_err(|refusal| refusal.code())
+        self.shared.hold(|state, _, _| state.peek(key)).map_err(|refusal| refusal.code())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::base::{ClientId, SegmentId};
+
+    /// The log lines of an effect.
+    fn told(effect: &Effect, peer: Option<&str>) -> String {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let writer = {
+            let lines = lines.clone();
+            move || Lines(lines.clone())
+        };
+        let log = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
+        tracing::subscriber::with_default(log, || tell(effect, peer));
+        String::from_utf8(lines.lock().unwrap().clone()).unwrap()
+    }
+
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    const OLD: ClientId = ClientId(1, 1);
+    const NEW: ClientId = ClientId(2, 2);
+
+    #[test]
+    fn a_superseded_segment_is_a_warning_with_the_newcomers_address() {
+        let reason = Departure::Superseded { by: NEW };
+        let name = TextBuf::from("node:1");
+        let effect = Effect::Unmounted { segment: SegmentId(1, 1), name, client: OLD, reason, last_of_name: false };
+        let line = told(&effect, Some("10.0.0.9:4711"));
+        for part in [" WARN ", "node:1", &OLD.to_string(), &NEW.to_string(), "10.0.0.9:4711"] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+    }
+
+    #[test]
+    fn a_name_from_outside_cannot_forge_log_lines_or_control_a_terminal() {
+        let name = TextBuf::from("a\n2026-01-01 WARN forged\u{1b}]0;title\u{7}\u{1b}[2J");
+        let effect = Effect::Mounted { segment: SegmentId(1, 1), name, client: OLD, bytes: 1 };
+        let text = told(&effect, None);
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(!text.trim_end().contains(|c: char| c.is_control()), "{text:?}");
     }
 }

@@ -20,11 +20,17 @@ const SWEEP_ERASURES_PER_SLICE: u32 = 128;
 /// between two looks is how exactly a standstill of the master is known (see [`MasterState::resume`]).
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 const LOOKS_PER_CLIENT_TTL: u32 = 8;
+/// How long to wait when a client's time is up, but its ping may lie unread.
+const UNHEARD_PAUSE: Duration = Duration::from_millis(100);
 
 impl MasterState {
     /// Do a slice of what is due at `now`. True: more is due, let others have their turn and call again.
-    pub fn tick(&mut self, now: Mono, out: &mut Effects) -> bool {
-        let mut more = self.expire_slice(now, out);
+    ///
+    /// All calls that arrived before `heard` have been answered; `now` where none can lie unread. Until that has passed a client's
+    /// deadline its ping may wait to be read, and the client lives on.
+    pub fn tick(&mut self, now: Mono, heard: Mono, out: &mut Effects) -> bool {
+        let mut more = self.expire_slice(now.min(heard), out);
+        more |= self.retire_slice(now, out);
         let released = self.release_slice(now);
         more |= released == u64::from(WRITES_PER_SLICE);
         more |= self.unpin_slice(now);
@@ -34,10 +40,12 @@ impl MasterState {
         more
     }
 
-    /// When `tick` has something to do next; a time that has passed means at once.
-    pub fn next_wakeup(&self, now: Mono) -> Mono {
+    /// When `tick` has something to do next, if all calls are answered that arrived before `heard`; a time that has passed means at
+    /// once.
+    pub fn next_wakeup(&self, now: Mono, heard: Mono) -> Mono {
+        let unheard = |at: Mono| if heard < at && at <= now { now + UNHEARD_PAUSE } else { at };
         let times = [
-            self.clients.first_deadline().map(|(at, _)| at),
+            self.clients.first_deadline().map(|(at, _)| unheard(at)),
             self.grace.first().map(|(at, _)| *at),
             self.discards.first(),
             self.order.first_writing().map(|at| self.objects[at].put_start + self.policy.put_release_after),
@@ -68,13 +76,19 @@ impl MasterState {
         self.sweep_left > 0 || !self.condemned.is_empty()
     }
 
-    fn expire_slice(&mut self, now: Mono, out: &mut Effects) -> bool {
+    /// Clients whose time was up at `heard`.
+    fn expire_slice(&mut self, heard: Mono, out: &mut Effects) -> bool {
         for _ in 0..CLIENTS_PER_SLICE {
             match self.clients.first_deadline() {
-                Some((deadline, client)) if deadline <= now => self.expire(client, out),
+                Some((deadline, client)) if deadline <= heard => self.expire(client, out),
                 _ => break,
             }
         }
+        self.clients.first_deadline().is_some_and(|(deadline, _)| deadline <= heard)
+    }
+
+    /// Segments of gone clients, and those whose grace period is over.
+    fn retire_slice(&mut self, now: Mono, out: &mut Effects) -> bool {
         for _ in 0..SEGMENTS_PER_SLICE {
             if let Some(slot) = self.condemned.pop_front() {
                 // An unmount may have come first, and the slot may be another segment's by now.
@@ -90,7 +104,7 @@ impl MasterState {
                 break;
             }
         }
-        !self.condemned.is_empty() || self.clients.first_deadline().is_some_and(|(deadline, _)| deadline <= now)
+        !self.condemned.is_empty()
     }
 
     /// Unfinished writes whose memory may be used again; how many were released.

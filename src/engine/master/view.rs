@@ -3,6 +3,8 @@
 //! The state implements [`AdminView`]; `admin.rs` renders it. Nothing here changes the state: reading a key through this trait grants
 //! no lease (upstream's `/query_key` grants one, which makes the next remove fail).
 
+use std::time::Duration;
+
 use crate::engine::base::{ClientId, ErrorCode, SegmentId};
 use crate::engine::master::metrics::{Counters, Gauges};
 
@@ -10,6 +12,12 @@ use crate::engine::master::metrics::{Counters, Gauges};
 pub trait AdminView: Send + Sync + 'static {
     /// Role, run state and leader.
     fn service(&self) -> ServiceView;
+
+    /// How long a worker thread of the RPC server has not polled its connections, when that is so long that it must be stuck: clients
+    /// of that worker are not answered.
+    fn stuck(&self) -> Option<Duration> {
+        None
+    }
 
     /// The counters as they stand, and the gauges.
     fn figures(&self) -> (Counters, Gauges);

@@ -3,7 +3,10 @@
 //! Knows frames and methods, nothing of what they mean. Upstream: yalantinglibs `coro_rpc`.
 
 pub mod client;
+pub mod connection;
+pub mod polls;
 pub mod server;
 
 pub use client::{CallError, RpcClient, Timeouts};
+pub use polls::WorkerPolls;
 pub use server::{RpcServer, ServerConfig, Service, StartError};

@@ -4,35 +4,25 @@
 //! a request then costs one wait, one read and one write, and wakes no other thread. Every request that is already in the buffer
 //! is answered before anything is written, so a pipelining client pays less than one system call per request. Connections are
 //! dealt out [`TOGETHER`] at a time: a thread with a few of them sleeps and wakes less often than several with one each, which
-//! is worth a third of the CPU per request.
+//! is worth a third of the CPU per request. What happens on a connection is in `connection.rs`.
 
-use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::engine::base::HostPort;
-use crate::engine::env::{Env, Listener, Net, deadline, processors};
-use crate::engine::wire::frame::{self, FrameError, REQUEST_HEADER_BYTES, RequestHeader, RpcErrc};
+use crate::engine::env::{Env, Listener, Net, processors};
+use crate::engine::rpc::connection::{self, Shared};
+use crate::engine::rpc::polls::WorkerPolls;
 use crate::engine::wire::{DecodeError, Method};
 
 /// Connections that one server holds; a further one is closed at once. 1,000 hosts with 8 ranks of 4 connections are 32,000.
 pub const CONNECTIONS_MAX: usize = 65_536;
-/// Answers are written when this many bytes have gathered, even if more requests wait.
-const WRITE_AT_BYTES: usize = 256 << 10;
-/// Buffers that grew beyond this for one large message are given back after it.
-const KEEP_BUFFER_BYTES: usize = 256 << 10;
-/// What a connection's input buffer starts with.
-const INPUT_BYTES: usize = 16 << 10;
-/// A peer that takes no answer for this long is dropped.
-const WRITE_DEADLINE: Duration = Duration::from_secs(30);
 /// Connections that a worker gets before the next worker gets some.
 const TOGETHER: usize = 16;
 /// Sockets handed to a worker that it has not taken up yet.
@@ -40,11 +30,17 @@ const HANDOVER_QUEUE: usize = 1024;
 
 /// What answers requests: one call at a time per connection, from several threads.
 pub trait Service: Send + Sync + 'static {
-    /// Append the body of the answer to `out`.
+    /// Append the body of the answer to `out`. `peer` is the address of the connection's other end.
     ///
     /// # Errors
     /// The request's body is not what the method takes; `out` must be as it was.
-    fn answer(&self, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError>;
+    fn answer(&self, peer: &str, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError>;
+
+    /// Can an answer to this method take long, as a walk over all keys does? It is then made on a thread of its own, so that other
+    /// connections of the same worker are served meanwhile. At most [`connection::LONG_CALLS_MAX`] run at once.
+    fn is_long(&self, _method: Method) -> bool {
+        false
+    }
 }
 
 /// How a server runs.
@@ -81,6 +77,7 @@ pub struct RpcServer {
     acceptor: tokio::task::JoinHandle<()>,
     workers: Vec<JoinHandle<()>>,
     connections: Arc<AtomicUsize>,
+    polls: WorkerPolls,
 }
 
 impl RpcServer {
@@ -98,13 +95,8 @@ impl RpcServer {
         let port = listener.port();
         let (shutdown, stopping) = watch::channel(false);
         let connections = Arc::new(AtomicUsize::new(0));
-        let shared = Arc::new(Shared {
-            env,
-            service,
-            idle_timeout: config.idle_timeout,
-            connections: connections.clone(),
-            stopping,
-        });
+        let polls = WorkerPolls::new(config.threads, env.now());
+        let shared = Arc::new(Shared::new(env, service, config.idle_timeout, config.threads > 0, stopping));
         let mut queues: Vec<Worker<E>> = Vec::new();
         let mut workers = Vec::new();
         for index in 0..config.threads {
@@ -114,11 +106,18 @@ impl RpcServer {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.map_err(StartError::Thread)?;
             let thread = std::thread::Builder::new().name(format!("rpc-{index}"));
-            workers.push(thread.spawn(move || run_worker(&shared, &runtime, sockets)).map_err(StartError::Thread)?);
-            queues.push(Worker { queue, connections: Arc::default() });
+            let mine = Arc::<AtomicUsize>::default();
+            let beat = polls.clone().beat(shared.env.clone(), index, mine.clone());
+            let work = move || {
+                run_worker(&shared, &runtime, beat, sockets);
+                // A long call that is still under way is not waited for.
+                runtime.shutdown_background();
+            };
+            workers.push(thread.spawn(work).map_err(StartError::Thread)?);
+            queues.push(Worker { queue, connections: mine });
         }
-        let acceptor = tokio::spawn(accept(shared, listener, queues));
-        Ok(RpcServer { port, shutdown, acceptor, workers, connections })
+        let acceptor = tokio::spawn(accept(shared, listener, queues, connections.clone()));
+        Ok(RpcServer { port, shutdown, acceptor, workers, connections, polls })
     }
 
     /// The port that was bound.
@@ -129,6 +128,11 @@ impl RpcServer {
     /// Open connections.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
+    }
+
+    /// When the workers last polled their connections.
+    pub fn polls(&self) -> WorkerPolls {
+        self.polls.clone()
     }
 
     /// Accept no more and close all connections. A request is answered under way or not at all; only an answer that its peer was
@@ -146,14 +150,6 @@ impl Drop for RpcServer {
     fn drop(&mut self) {
         let _ = self.shutdown.send(true);
     }
-}
-
-struct Shared<E, S> {
-    env: E,
-    service: Arc<S>,
-    idle_timeout: Option<Duration>,
-    connections: Arc<AtomicUsize>,
-    stopping: watch::Receiver<bool>,
 }
 
 /// Counts a connection for as long as it is open.
@@ -185,6 +181,7 @@ async fn accept<E: Env, S: Service>(
     shared: Arc<Shared<E, S>>,
     mut listener: <E::Net as Net>::Listener,
     workers: Vec<Worker<E>>,
+    connections: Arc<AtomicUsize>,
 ) {
     let mut here = JoinSet::new();
     let mut stop = shared.stopping.clone();
@@ -207,14 +204,14 @@ async fn accept<E: Env, S: Service>(
                 continue;
             }
         };
-        if shared.connections.load(Ordering::Relaxed) >= CONNECTIONS_MAX {
+        if connections.load(Ordering::Relaxed) >= CONNECTIONS_MAX {
             tracing::warn!(%peer, limit = CONNECTIONS_MAX, "too many connections, this one is closed");
             continue;
         }
-        let ticket = Ticket::new(&shared.connections);
+        let ticket = Ticket::new(&connections);
         let Some(worker) = workers.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed) / TOGETHER)
         else {
-            here.spawn(serve_connection(shared.clone(), stream, peer, ticket));
+            here.spawn(connection::serve(shared.clone(), stream, peer, ticket));
             continue;
         };
         let Ok(socket) = E::Net::detach(stream) else { continue };
@@ -227,9 +224,11 @@ async fn accept<E: Env, S: Service>(
 fn run_worker<E: Env, S: Service>(
     shared: &Arc<Shared<E, S>>,
     runtime: &tokio::runtime::Runtime,
+    beat: impl Future<Output = ()> + Send + 'static,
     mut sockets: mpsc::Receiver<Handover<E>>,
 ) {
     runtime.block_on(async {
+        drop(tokio::spawn(beat));
         let mut tasks = JoinSet::new();
         let mut stop = shared.stopping.clone();
         loop {
@@ -237,7 +236,7 @@ fn run_worker<E: Env, S: Service>(
                 handover = sockets.recv() => {
                     let Some((socket, peer, ticket)) = handover else { break };
                     match E::Net::attach(socket) {
-                        Ok(stream) => drop(tasks.spawn(serve_connection(shared.clone(), stream, peer, ticket))),
+                        Ok(stream) => drop(tasks.spawn(connection::serve(shared.clone(), stream, peer, ticket))),
                         Err(error) => tracing::warn!(%peer, %error, "a connection was lost between threads"),
                     }
                 }
@@ -246,114 +245,6 @@ fn run_worker<E: Env, S: Service>(
             }
         }
     });
-}
-
-async fn serve_connection<E: Env, S: Service>(
-    shared: Arc<Shared<E, S>>,
-    mut stream: <E::Net as Net>::Stream,
-    peer: String,
-    _ticket: impl Send,
-) {
-    let mut input = BytesMut::with_capacity(INPUT_BYTES);
-    let mut output = Vec::new();
-    let mut misfits = Misfits::default();
-    loop {
-        let read = match shared.idle_timeout {
-            None => stream.read_buf(&mut input).await,
-            Some(limit) => deadline(&shared.env, limit, stream.read_buf(&mut input)).await.unwrap_or(Ok(0)),
-        };
-        if !matches!(read, Ok(1..)) {
-            return;
-        }
-        loop {
-            let more = match answer_waiting(&*shared.service, &mut input, &mut output, &mut misfits, &peer) {
-                Ok(more) => more,
-                Err(error) => return tracing::warn!(%peer, %error, "connection closed"),
-            };
-            if !output.is_empty() {
-                match deadline(&shared.env, WRITE_DEADLINE, stream.write_all(&output)).await {
-                    Ok(Ok(())) => output.clear(),
-                    Ok(Err(_)) => return,
-                    Err(_) => return tracing::warn!(%peer, "connection closed: the peer does not read its answers"),
-                }
-            }
-            if !more {
-                break;
-            }
-            tokio::task::yield_now().await;
-        }
-        if output.capacity() > KEEP_BUFFER_BYTES {
-            output = Vec::new();
-        }
-        if input.is_empty() && input.capacity() > KEEP_BUFFER_BYTES {
-            input = BytesMut::with_capacity(INPUT_BYTES);
-        }
-    }
-}
-
-/// Answer the requests that are whole in `input`, until they are all done (false) or the answers should be written first (true).
-fn answer_waiting(
-    service: &impl Service,
-    input: &mut BytesMut,
-    output: &mut Vec<u8>,
-    misfits: &mut Misfits,
-    peer: &str,
-) -> Result<bool, FrameError> {
-    while let Some(header) = next_header(input)? {
-        let length = header.length as usize;
-        let whole = REQUEST_HEADER_BYTES + length + header.attachment as usize;
-        if input.len() < whole {
-            // The buffer grows with what arrives, not with what a header promises.
-            input.reserve((whole - input.len()).min(1 << 20));
-            return Ok(false);
-        }
-        let body = &input[REQUEST_HEADER_BYTES..REQUEST_HEADER_BYTES + length];
-        match Method::from_id(header.function_id) {
-            None => {
-                frame::put_error(
-                    output,
-                    header.seq,
-                    RpcErrc::FUNCTION_NOT_REGISTERED,
-                    "the rpc function not registered",
-                );
-            }
-            Some(method) => {
-                let answered = frame::put_response(output, header.seq, |out| service.answer(method, body, out));
-                if let Err(error) = answered {
-                    misfits.report(peer, method, &error);
-                    frame::put_error(output, header.seq, RpcErrc::INVALID_RPC_ARGUMENTS, "invalid rpc arg");
-                }
-            }
-        }
-        input.advance(whole);
-        if output.len() >= WRITE_AT_BYTES {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// The header at the front of `input`, if it is there. The first byte alone tells who is no RPC peer.
-fn next_header(input: &BytesMut) -> Result<Option<RequestHeader>, FrameError> {
-    match input.first_chunk::<REQUEST_HEADER_BYTES>() {
-        Some(bytes) => RequestHeader::decode(bytes).map(Some),
-        None => match input.first() {
-            Some(&found) if found != frame::MAGIC => Err(FrameError::Magic { found }),
-            _ => Ok(None),
-        },
-    }
-}
-
-/// A client of another release fails in the same way on every call: each method is reported once per connection.
-#[derive(Default)]
-struct Misfits(HashSet<Method>);
-
-impl Misfits {
-    fn report(&mut self, peer: &str, method: Method, error: &DecodeError) {
-        if self.0.insert(method) {
-            tracing::warn!(%peer, method = method.name(), %error, "a request does not fit the method");
-        }
-    }
 }
 
 /// The worker threads where nobody says how many: one per processor, at most `most` (upstream's default of that is

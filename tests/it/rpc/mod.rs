@@ -1,5 +1,6 @@
 //! The RPC shell: real sockets on loopback, and a simulated network.
 
+mod apart;
 mod shell;
 mod sim;
 
@@ -11,7 +12,7 @@ use mcctl::engine::wire::{Expected, Method};
 pub struct Ready(pub &'static str);
 
 impl Service for Ready {
-    fn answer(&self, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
+    fn answer(&self, _peer: &str, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
         if method != Method::ServiceReady {
             return pack::decode::<Text<'_>>(body, &pack::TypeInfo::of::<TextBuf>()).map(drop);
         }

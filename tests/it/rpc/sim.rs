@@ -5,8 +5,12 @@ use std::time::Duration;
 
 use mcctl::engine::base::{HostPort, Mono};
 use mcctl::engine::env::Env;
+use mcctl::engine::rpc::connection::{SMALL_BYTES_MAX, UNFINISHED_BYTES_MAX};
 use mcctl::engine::rpc::{CallError, RpcClient, RpcServer, ServerConfig, Timeouts};
-use mcctl::engine::wire::MasterCalls;
+use mcctl::engine::wire::frame::RequestHeader;
+use mcctl::engine::wire::{MasterCalls, Method};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use turmoil::net::TcpStream;
 
 use super::Ready;
 use crate::sim::SimEnv;
@@ -77,5 +81,73 @@ fn a_server_that_crashes_fails_the_call_under_way_and_serves_after_its_restart()
         sim.step().unwrap();
     }
     sim.bounce("master");
+    sim.run().unwrap();
+}
+
+/// The header of a request to `ServiceReady` with a body, which it ignores, of `length` bytes.
+fn header(length: u32) -> [u8; 20] {
+    RequestHeader { seq: 0, function_id: Method::ServiceReady.id(), length, attachment: 0 }.encode()
+}
+
+/// When `stream` is closed by the server, or an answer comes.
+async fn heard(env: &SimEnv, stream: &mut TcpStream) -> (Duration, usize) {
+    let began = env.now();
+    let read = stream.read(&mut [0; 1024]).await.unwrap_or(0);
+    (env.now().since(began), read)
+}
+
+#[test]
+fn an_unfinished_request_ends_its_connection_after_30_seconds() {
+    let mut sim = simulation(9);
+    sim.client("client", async {
+        let env = SimEnv::new(4);
+        for part in [&header(8)[..7], &header(8), &header(1 << 20)] {
+            let mut stream = TcpStream::connect(("master", 50051)).await?;
+            stream.write_all(part).await?;
+            let (after, read) = heard(&env, &mut stream).await;
+            assert_eq!((after.as_secs(), read), (30, 0), "{} bytes", part.len());
+        }
+        // between requests a connection may be silent
+        let mut idle = TcpStream::connect(("master", 50051)).await?;
+        idle.write_all(&header(0)).await?;
+        assert!(heard(&env, &mut idle).await.1 > 0);
+        env.sleep(Duration::from_secs(25)).await;
+        idle.write_all(&header(0)).await?;
+        assert!(heard(&env, &mut idle).await.1 > 0);
+        Ok(())
+    });
+    sim.run().unwrap();
+}
+
+#[test]
+fn large_requests_share_a_budget_and_small_ones_need_none() {
+    let mut sim = simulation(10);
+    sim.client("client", async {
+        let env = SimEnv::new(5);
+        let mut unfinished = Vec::new();
+        for _ in 0..UNFINISHED_BYTES_MAX / (64 << 20) {
+            let mut stream = TcpStream::connect(("master", 50051)).await?;
+            stream.write_all(&header((64 << 20) - 20)).await?;
+            unfinished.push(stream);
+        }
+        env.sleep(Duration::from_secs(1)).await;
+        let mut large = TcpStream::connect(("master", 50051)).await?;
+        let mut small = TcpStream::connect(("master", 50051)).await?;
+        let length = 2 * SMALL_BYTES_MAX;
+        let send = async {
+            large.write_all(&header(u32::try_from(length).unwrap())).await.unwrap();
+            large.write_all(&vec![0; length]).await.unwrap();
+            heard(&env, &mut large).await
+        };
+        let began = env.now();
+        let ((_, answered), _) = tokio::join!(send, async {
+            small.write_all(&header(0)).await.unwrap();
+            let (after, answered) = heard(&env, &mut small).await;
+            assert!(after < Duration::from_secs(1) && answered > 0);
+        });
+        assert!(answered > 0, "answered when the others are dropped");
+        assert!((25..=31).contains(&env.now().since(began).as_secs()));
+        Ok(())
+    });
     sim.run().unwrap();
 }

@@ -15,7 +15,8 @@ const SEGMENTS_MAX: usize = 4096;
 /// `/health` of the master at `at`.
 pub async fn health(fetcher: &Fetcher, at: &HostPort) -> Asked<Health> {
     let answer = fetcher.get(&format!("http://{at}/health")).await.map_err(|error| error.to_string())?;
-    if !answer.is_ok() {
+    // 503 comes with a document when the master's RPC workers are stuck.
+    if !answer.is_ok() && answer.status != 503 {
         return Err(answer.shown());
     }
     parse_health(&answer.body).ok_or_else(|| format!("{}: no master's words", answer.shown()))

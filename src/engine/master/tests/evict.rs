@@ -183,7 +183,7 @@ fn a_round_is_done_in_bounded_slices() {
     let mut m = pool(10_000, 9_100, |_| {});
     let before = m.state.gauges().keys;
     let mut slices = 0;
-    while m.state.tick(m.now, &mut m.effects) {
+    while m.state.tick(m.now, m.now, &mut m.effects) {
         slices += 1;
     }
     let evicted = before - m.state.gauges().keys;

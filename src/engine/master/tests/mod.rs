@@ -63,7 +63,7 @@ impl Master {
     /// Do what is due. Returns how many slices it took.
     pub fn settle(&mut self) -> usize {
         let mut slices = 1;
-        while self.state.tick(self.now, &mut self.effects) {
+        while self.state.tick(self.now, self.now, &mut self.effects) {
             slices += 1;
         }
         slices

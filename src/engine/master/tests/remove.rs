@@ -1,4 +1,34 @@
 use super::*;
+use crate::engine::master::Hold;
+
+/// A state whose clock is put forward by each hold.
+struct Slow<'a> {
+    master: &'a mut Master,
+    step: Duration,
+}
+
+impl Hold for Slow<'_> {
+    fn hold<R>(&mut self, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R {
+        self.master.now = self.master.now + self.step;
+        work(&mut self.master.state, self.master.now, &mut self.master.effects)
+    }
+}
+
+#[test]
+fn a_search_over_its_budget_is_an_error_and_not_a_success() {
+    let mut m = Master::of(MIB);
+    for i in 0..2_000 {
+        m.put(&format!("k{i}"), 1);
+    }
+    let mut search = |step: u64| {
+        let slow = Slow { master: &mut m, step: Duration::from_millis(step) };
+        let mut call = Call(slow);
+        let listed = call.get_replica_list_by_regex("nothing".into(), T).map(|found| found.0.len());
+        (call.remove_by_regex("nothing".into(), false, T), listed)
+    };
+    assert_eq!(search(1), (Ok(0), Ok(0)));
+    assert_eq!(search(1_000), (Err(BAD), Err(BAD)));
+}
 
 #[test]
 fn a_removal_is_held_off_by_a_lease_unless_forced() {

@@ -172,7 +172,7 @@ fn a_process_that_is_back_under_its_name_takes_over_at_once() {
     m.mount(B, segment(2, "a:1", MIB));
     assert!(!m.exists("k"), "its bytes died with the process");
     assert_eq!(m.state.gauges().capacity_bytes, MIB);
-    let superseded = |e: &Effect| matches!(e, Effect::Unmounted { reason: Departure::Superseded, .. });
+    let superseded = |e: &Effect| matches!(e, Effect::Unmounted { reason: Departure::Superseded { .. }, .. });
     assert!(m.effects().iter().any(superseded));
     assert_eq!(ping(&mut m, A), ClientStatus::NEED_REMOUNT);
     // The old client's end takes nothing of the new one's along.
@@ -270,7 +270,7 @@ fn a_condemned_segments_slot_can_be_used_again_before_the_clockwork_comes() {
         m.mount(A, segment(id, "a:1", MIB));
     }
     m.now = m.now + Duration::from_secs(10);
-    assert!(m.state.tick(m.now, &mut m.effects), "a hundred take more than a slice");
+    assert!(m.state.tick(m.now, m.now, &mut m.effects), "a hundred take more than a slice");
     for id in 1..=100 {
         m.call().unmount_segment(SegmentId(id, id), A).expect("always");
     }
@@ -359,4 +359,23 @@ fn a_client_that_pings_between_standstills_lives() {
         m.settle();
         assert_eq!(ping(&mut m, A), ClientStatus::OK);
     }
+}
+
+#[test]
+fn no_client_expires_while_its_ping_may_lie_unread() {
+    let mut m = Master::of(MIB);
+    assert_eq!(remount(&mut m, A, &[segment(1, "a:1", MIB)]), Ok(()));
+    let deadline = m.now + Duration::from_secs(10);
+    m.now = m.now + Duration::from_secs(60);
+    let unread = deadline - Duration::from_millis(1);
+    assert!(!m.state.tick(m.now, unread, &mut m.effects));
+    assert_eq!(m.state.gauges().clients, 1);
+    assert!(m.state.next_wakeup(m.now, unread) > m.now, "the clockwork does not spin");
+    assert_eq!(ping(&mut m, A), ClientStatus::OK, "the ping that lay unread counts");
+    m.settle();
+    assert_eq!(m.state.gauges().clients, 1);
+    // once all calls before the deadline are answered, silence is silence
+    m.now = m.now + Duration::from_secs(10);
+    m.state.tick(m.now, m.now, &mut m.effects);
+    assert_eq!(m.state.gauges().clients, 0);
 }
