@@ -58,6 +58,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         total
     }
 
+    /// Read once, at most `most` bytes; 0 when the other side has closed.
+    pub async fn read_some(&mut self, most: usize) -> usize {
+        let mut page = vec![0; most];
+        self.0.read(&mut page).await.unwrap_or(0)
+    }
+
     /// Is the connection closed by the other side, without a further byte?
     pub async fn is_closed(&mut self) -> bool {
         matches!(self.0.read(&mut [0]).await, Ok(0) | Err(_))

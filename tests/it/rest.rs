@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use mcctl::engine::base::{ErrorCode, HostPort, ObjectKey};
 use mcctl::engine::env::RealEnv;
 use mcctl::engine::http::Running;
-use mcctl::engine::store::rest::{self, NodeFigures, NodeHealth, ObjectStore, Refusal};
+use mcctl::engine::store::rest::{self, Held, NodeFigures, NodeHealth, ObjectStore, READING_BYTES_MAX, Refusal, Room};
 
 use crate::http::{Connection, replay};
 
@@ -31,12 +32,15 @@ impl ObjectStore for InMap {
         }
     }
 
-    async fn get(&self, key: ObjectKey) -> Result<Bytes, Refusal> {
-        match key.as_bytes() {
+    async fn get(&self, key: ObjectKey, room: Room) -> Result<(Bytes, Held), Refusal> {
+        let value = match key.as_bytes() {
             b"hang" => std::future::pending().await,
-            b"away" => refuse(ErrorCode::RPC_FAIL),
-            _ => self.0.lock().unwrap().get(&key).cloned().map_or_else(|| refuse(ErrorCode::OBJECT_NOT_FOUND), Ok),
-        }
+            b"away" => return refuse(ErrorCode::RPC_FAIL),
+            _ => self.0.lock().unwrap().get(&key).cloned(),
+        };
+        let Some(value) = value else { return refuse(ErrorCode::OBJECT_NOT_FOUND) };
+        let held = room.hold(value.len() as u64).await;
+        Ok((value, held))
     }
 
     async fn exists(&self, key: ObjectKey) -> Result<bool, Refusal> {
@@ -155,6 +159,28 @@ async fn a_large_value_comes_back_and_one_beyond_the_limit_is_refused() {
     let mut other = Connection::to(running.at().port).await;
     other.send(b"PUT /api/put HTTP/1.1\r\nHost: t\r\nContent-Length: 104857601\r\n\r\n").await;
     assert_eq!(other.answer(false).await.status, 413);
+}
+
+#[tokio::test]
+async fn answers_that_nobody_reads_share_a_bound_and_others_wait_for_it() {
+    let (running, mut connection) = serve().await;
+    let size = 32 << 20;
+    assert_eq!(put(&mut connection, "large", &"x".repeat(size)).await, 200);
+    assert_eq!(put(&mut connection, "small", "v").await, 200);
+    let mut unread = Vec::new();
+    for _ in 0..READING_BYTES_MAX / size {
+        let mut reader = Connection::to(running.at().port).await;
+        reader.send(b"GET /api/get/large HTTP/1.1\r\nHost: t\r\n\r\n").await;
+        // its head has come: the object is held until its bytes are taken
+        reader.read_some(1).await;
+        unread.push(reader);
+    }
+    connection.send(b"GET /api/get/small HTTP/1.1\r\nHost: t\r\n\r\n").await;
+    let waiting = tokio::time::timeout(Duration::from_millis(300), connection.read_some(1)).await;
+    assert!(waiting.is_err(), "there is no room");
+    unread.pop();
+    let answered = tokio::time::timeout(Duration::from_secs(20), connection.read_some(1)).await;
+    assert_eq!(answered, Ok(1));
 }
 
 #[tokio::test]

@@ -11,7 +11,9 @@ use tokio::sync::Semaphore;
 
 use crate::http::Connection;
 
-/// `/echo` gives the body back, `/gate` waits until the test opens it, `/endless` never ends, `/panic` panics.
+const LARGE: usize = 64 << 20;
+
+/// `/echo` gives the body back, `/gate` waits until the test opens it, `/endless` never ends, `/large` is [`LARGE`], `/panic` panics.
 struct Routes {
     gate: Semaphore,
 }
@@ -24,6 +26,7 @@ impl Handler for Routes {
                 answer(StatusCode::OK, "text/plain", "through")
             }
             "/endless" => answer(StatusCode::OK, "text/plain", Body::paged(|| Some(Bytes::from(vec![b'x'; 64 << 10])))),
+            "/large" => answer(StatusCode::OK, "text/plain", Bytes::from(vec![b'x'; LARGE])),
             "/panic" => panic!("a handler with a fault"),
             _ => answer(StatusCode::OK, "text/plain", request.body),
         }
@@ -132,18 +135,59 @@ async fn bodies_that_are_read_at_once_share_a_bound_and_wait_for_their_turn() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_bound_wait_until_one_is_free() {
-    let (server, _) = serve(Limits { connections_max: 2, header: Duration::from_secs(5), ..SHORT }).await;
-    let mut held = Vec::new();
+async fn a_peer_that_reads_below_the_least_rate_is_closed() {
+    let (server, _) = serve(Limits { least_rate: 1 << 30, ..SHORT }).await;
+    let mut slow = Connection::to(server.at().port).await;
+    slow.send(b"GET /large HTTP/1.1\r\nHost: t\r\n\r\n").await;
+    let mut read = 0;
+    loop {
+        let bytes = slow.read_some(256 << 10).await;
+        read += bytes;
+        if bytes == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(read < LARGE, "{read}");
+    // one that keeps up gets all of it
+    let (server, _) = serve(Limits { stall: Duration::from_secs(60), ..SHORT }).await;
+    assert_eq!(Connection::to(server.at().port).await.ask("GET", "/large", b"").await.body.len(), LARGE);
+}
+
+#[tokio::test]
+async fn a_connection_beyond_the_bound_displaces_the_one_idle_longest() {
+    let (server, _) = serve(Limits { connections_max: 2, header: Duration::from_secs(60), ..SHORT }).await;
+    let mut first = Connection::to(server.at().port).await;
+    first.ask("GET", "/", b"").await;
+    let mut second = Connection::to(server.at().port).await;
+    second.ask("GET", "/", b"").await;
+    first.ask("GET", "/", b"").await;
+    let mut third = Connection::to(server.at().port).await;
+    assert_eq!(soon(third.ask("GET", "/", b"")).await.status, 200);
+    assert!(soon(second.is_closed()).await);
+    assert_eq!(soon(first.ask("GET", "/", b"")).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_connection_with_a_request_under_way_is_not_displaced() {
+    let long = Duration::from_secs(60);
+    let (server, routes) = serve(Limits { connections_max: 2, header: long, answer: long, ..SHORT }).await;
+    let mut busy = Vec::new();
     for _ in 0..2 {
         let mut connection = Connection::to(server.at().port).await;
         connection.ask("GET", "/", b"").await;
-        held.push(connection);
+        connection.send(b"GET /gate HTTP/1.1\r\nHost: t\r\n\r\n").await;
+        busy.push(connection);
     }
+    // Both requests are being answered when a third peer comes, since a request is read as soon as it arrives.
+    tokio::time::sleep(Duration::from_millis(300)).await;
     let mut third = Connection::to(server.at().port).await;
     third.send(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n").await;
-    assert!(tokio::time::timeout(Duration::from_millis(200), third.answer(false)).await.is_err());
-    held.pop();
+    assert!(tokio::time::timeout(Duration::from_millis(300), third.answer(false)).await.is_err());
+    routes.gate.add_permits(2);
+    for connection in &mut busy {
+        assert_eq!(soon(connection.answer(false)).await.text(), "through");
+    }
     assert_eq!(soon(third.answer(false)).await.status, 200);
 }
 

@@ -19,7 +19,7 @@ use crate::engine::env::RealEnv;
 use crate::engine::http::Running;
 use crate::engine::metadata::{MetadataError, MetadataUri, ParseMetadataUriError};
 use crate::engine::rpc::{CallError, Timeouts};
-use crate::engine::store::rest::{self, NodeFigures, NodeHealth, ObjectStore, Refusal};
+use crate::engine::store::rest::{self, Held, NodeFigures, NodeHealth, ObjectStore, Refusal, Room};
 use crate::engine::store::{ClientConfig, Node, NodeConfig, NodeError, NodeStore, StoreError, name};
 use crate::engine::sys::host;
 use crate::engine::sys::pages::{MemoryError, MemoryPolicy};
@@ -491,8 +491,8 @@ impl ObjectStore for Later {
         self.ready()?.put(key, value).await
     }
 
-    async fn get(&self, key: ObjectKey) -> Result<Bytes, Refusal> {
-        self.ready()?.get(key).await
+    async fn get(&self, key: ObjectKey, room: Room) -> Result<(Bytes, Held), Refusal> {
+        self.ready()?.get(key, room).await
     }
 
     async fn exists(&self, key: ObjectKey) -> Result<bool, Refusal> {

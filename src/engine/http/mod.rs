@@ -63,7 +63,8 @@ pub trait Handler: Send + Sync + 'static {
 /// Bounds of one server.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections that are open at once; further ones wait to be accepted.
+    /// Connections that are open at once. For a further one the connection is closed that has been idle longest; if none is idle, it
+    /// waits to be accepted.
     pub connections_max: usize,
     /// Bytes of request line and headers.
     pub header_bytes_max: usize,
@@ -77,8 +78,10 @@ pub struct Limits {
     pub body: Duration,
     /// How long an answer may take to begin.
     pub answer: Duration,
-    /// How long a peer may take none of the bytes of an answer.
+    /// While an answer waits for its peer, the peer must take [`Limits::least_rate`] in each such period, or all of the answer.
     pub stall: Duration,
+    /// The least rate at which a peer must take an answer, bytes per second; 0 asks for some byte in each period.
+    pub least_rate: u64,
     /// How long a stop waits for answers that have begun.
     pub drain: Duration,
 }
@@ -94,6 +97,7 @@ impl Limits {
         body: Duration::from_secs(10),
         answer: Duration::from_secs(10),
         stall: Duration::from_secs(20),
+        least_rate: 64 << 10,
         drain: Duration::from_secs(1),
     };
 }

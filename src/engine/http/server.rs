@@ -1,10 +1,12 @@
 //! Accepting connections and serving them, until told to stop.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -15,9 +17,9 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::{self, AbortHandle, JoinHandle, JoinSet};
 
-use crate::engine::base::HostPort;
+use crate::engine::base::{HostPort, Mono};
 use crate::engine::env::{Env, Listener, Net, deadline};
 use crate::engine::http::body::{self, BodyError};
 use crate::engine::http::{BindError, Handler, Limits, Request, Response, StatusCode, answer};
@@ -78,18 +80,41 @@ async fn accept<E: Env, H: Handler>(
     mut stopped: watch::Receiver<bool>,
 ) {
     let mut connections = JoinSet::new();
+    let mut slots = Slots::default();
+    let limit = server.limits.connections_max;
+    let mut failed = 0u64;
+    // Accepted, but there is no room for it yet.
+    let mut waiting: Option<(<E::Net as Net>::Stream, String)> = None;
     loop {
+        if let Some((stream, peer)) = waiting.take() {
+            if slots.open.len() < limit || slots.close_idle_longest(listener.port(), &peer, limit) {
+                let slot = Arc::new(Slot::new(server.env.now()));
+                let task = connections.spawn(connection(server.clone(), stream, stopped.clone(), slot.clone()));
+                slots.open.insert(task.id(), (task, slot));
+            } else {
+                waiting = Some((stream, peer));
+            }
+        }
         tokio::select! {
             biased;
             () = told_to_stop(&mut stopped) => break,
-            Some(_) = connections.join_next(), if !connections.is_empty() => {}
-            accepted = listener.accept(), if connections.len() < server.limits.connections_max => match accepted {
-                Ok((stream, _)) => {
-                    connections.spawn(connection(server.clone(), stream, stopped.clone()));
-                }
+            Some(ended) = connections.join_next_with_id(), if !connections.is_empty() => {
+                let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
+                slots.open.remove(&id);
+            }
+            accepted = listener.accept(), if waiting.is_none() => match accepted {
+                Ok(accepted) => waiting = Some(accepted),
                 // Out of descriptors, or a connection that was gone before we saw it: do not spin on the former.
-                Err(_) => server.env.sleep(ACCEPT_PAUSE).await,
+                Err(error) => {
+                    failed += 1;
+                    if failed.is_power_of_two() {
+                        tracing::warn!(port = listener.port(), %error, failed, "cannot accept an HTTP connection");
+                    }
+                    server.env.sleep(ACCEPT_PAUSE).await;
+                }
             },
+            // Every connection has a request under way: one of them may become idle without ending.
+            () = server.env.sleep(FULL_PAUSE), if waiting.is_some() => {}
         }
     }
     drop(listener);
@@ -103,12 +128,27 @@ async fn connection<E: Env, H: Handler>(
     server: Arc<Server<E, H>>,
     stream: <E::Net as Net>::Stream,
     mut stopped: watch::Receiver<bool>,
+    slot: Arc<Slot>,
 ) {
-    let stream = Unstalled { stream, env: server.env.clone(), limit: server.limits.stall, timer: None };
     let limits = server.limits;
+    let stream = Unstalled {
+        stream,
+        env: server.env.clone(),
+        slot: slot.clone(),
+        limit: limits.stall,
+        least: least_in(limits.stall, limits.least_rate),
+        period: None,
+        moved: 0,
+    };
     let service = service_fn(move |request| {
-        let server = server.clone();
-        async move { Ok::<_, Infallible>(server.answer(request).await) }
+        let (server, slot) = (server.clone(), slot.clone());
+        async move {
+            slot.busy.store(true, Ordering::Relaxed);
+            let answer = server.answer(request).await;
+            slot.touch(server.env.now());
+            slot.busy.store(false, Ordering::Relaxed);
+            Ok::<_, Infallible>(answer)
+        }
     });
     let mut connection = pin!(
         http1::Builder::new()
@@ -123,6 +163,12 @@ async fn connection<E: Env, H: Handler>(
         () = told_to_stop(&mut stopped) => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
+}
+
+/// Bytes that a peer must take in each `period`: one at least.
+fn least_in(period: Duration, rate: u64) -> u64 {
+    let ms = u64::try_from(period.as_millis()).unwrap_or(u64::MAX);
+    (ms.saturating_mul(rate) / 1000).max(1)
 }
 
 /// Ends when the sender says so, or is gone.
@@ -175,27 +221,87 @@ fn too_long(limit: usize) -> Response {
     answer(StatusCode::PAYLOAD_TOO_LARGE, TEXT, format!("a body has at most {limit} bytes here"))
 }
 
-/// A stream whose peer must take bytes within `limit`.
+/// An open connection, as the accept loop sees it.
+struct Slot {
+    /// When it was accepted, answered a request or took bytes of an answer, whichever was last. Bytes of a request do not count: a peer
+    /// that sends a head byte by byte is idle.
+    since: AtomicU64,
+    /// Is a request being answered?
+    busy: AtomicBool,
+}
+
+impl Slot {
+    fn new(now: Mono) -> Slot {
+        Slot { since: AtomicU64::new(now.0), busy: AtomicBool::new(false) }
+    }
+
+    fn touch(&self, now: Mono) {
+        self.since.store(now.0, Ordering::Relaxed);
+    }
+}
+
+/// The open connections.
+#[derive(Default)]
+struct Slots {
+    open: HashMap<task::Id, (AbortHandle, Arc<Slot>)>,
+    /// Connections that were closed to make room.
+    closed: u64,
+}
+
+impl Slots {
+    fn idle_longest(&self) -> Option<task::Id> {
+        let idle = self.open.iter().filter(|(_, (_, slot))| !slot.busy.load(Ordering::Relaxed));
+        idle.min_by_key(|(_, (_, slot))| slot.since.load(Ordering::Relaxed)).map(|(id, _)| *id)
+    }
+
+    /// Make room for `peer`, if a connection is idle.
+    fn close_idle_longest(&mut self, port: u16, peer: &str, limit: usize) -> bool {
+        let Some((task, _)) = self.idle_longest().and_then(|id| self.open.remove(&id)) else { return false };
+        task.abort();
+        self.closed += 1;
+        if self.closed.is_power_of_two() {
+            let closed = self.closed;
+            tracing::warn!(port, limit, closed, %peer, "connection limit reached: closed the connection idle longest");
+        }
+        true
+    }
+}
+
+/// A stream whose peer must take `least` bytes in each period of `limit`, for as long as bytes wait for it.
 struct Unstalled<E, S> {
     stream: S,
     env: E,
+    slot: Arc<Slot>,
     limit: Duration,
-    timer: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    least: u64,
+    /// The end of this period. There is none before the first byte has to wait.
+    period: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// Bytes that the peer took in it.
+    moved: u64,
 }
 
 impl<E: Env, S> Unstalled<E, S> {
-    /// Pass `progress` on; while there is none, let the timer run, which is made only then.
-    fn watch<T>(&mut self, cx: &mut Context<'_>, progress: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if progress.is_ready() {
-            self.timer = None;
-            return progress;
+    /// Pass `progress` on; while there is none, let the period run.
+    fn watch(&mut self, cx: &mut Context<'_>, progress: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(taken) = progress {
+            if let Ok(bytes) = taken {
+                self.moved += bytes as u64;
+                self.slot.touch(self.env.now());
+            }
+            return Poll::Ready(taken);
         }
-        let timer = self.timer.get_or_insert_with(|| {
-            let (env, limit) = (self.env.clone(), self.limit);
-            Box::pin(async move { env.sleep(limit).await })
-        });
-        ready!(timer.as_mut().poll(cx));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        loop {
+            let period = self.period.get_or_insert_with(|| {
+                self.moved = 0;
+                let (env, limit) = (self.env.clone(), self.limit);
+                Box::pin(async move { env.sleep(limit).await })
+            });
+            ready!(period.as_mut().poll(cx));
+            if self.moved < self.least {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            self.period = None;
+        }
     }
 }
 
@@ -242,6 +348,8 @@ impl<E: Env, S: AsyncWrite + Unpin> AsyncWrite for Unstalled<E, S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Nothing waits for the peer any more.
+        self.period = None;
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
@@ -255,5 +363,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const BODY_UNIT: usize = 64 << 10;
 /// Answers up to this size are written as one piece.
 const JOIN_BYTES_MAX: usize = 2 << 10;
+/// Pause between two looks for an idle connection when all are busy.
+const FULL_PAUSE: Duration = Duration::from_millis(50);
 /// Pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

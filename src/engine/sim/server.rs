@@ -33,6 +33,7 @@ const LIMITS: Limits = Limits {
     // An answer that is not streamed begins when it is whole.
     answer: Duration::from_secs(6 * 3600),
     stall: Duration::from_secs(60),
+    least_rate: 0,
     drain: Duration::from_secs(1),
 };
 /// Pages that wait to be written to storage; further ones are not.

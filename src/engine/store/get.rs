@@ -13,6 +13,9 @@ use crate::engine::sys::memory::{Memory, Slice};
 use crate::engine::transfer::OpKind;
 use crate::engine::wire::types::BufferDescriptor;
 
+/// An object that found room within this time is read under the lease of the look that said its size.
+const ADMITTED_SOON: Duration = Duration::from_millis(500);
+
 /// An object on its way in: where it goes and which replicas are still to be tried.
 struct Reading {
     index: usize,
@@ -59,24 +62,45 @@ impl<E: Env> StoreClient<E> {
     /// # Errors
     /// The object was not read.
     pub async fn get(&self, key: &ObjectKey) -> Result<Vec<u8>, StoreError> {
+        self.get_within(key, |_| std::future::ready(())).await.map(|(value, ())| value)
+    }
+
+    /// Read an object into memory of its own, once `admit` has found room for its size; with what `admit` gave for it.
+    ///
+    /// # Errors
+    /// The object was not read.
+    pub async fn get_within<T, F: Future<Output = T>>(
+        &self,
+        key: &ObjectKey,
+        admit: impl Fn(u64) -> F,
+    ) -> Result<(Vec<u8>, T), StoreError> {
         let keys = [key.clone()];
-        let asked = self.inner.env.now();
-        let stats = self.batch_stat(&keys).await?;
-        let size = match &stats[..] {
-            [Ok(stat)] => stat.size,
-            [Err(error)] => return Err(error.clone()),
-            _ => return Err(StoreError::BatchLength { asked: 1, found: stats.len() }),
+        let (asked, stats, size, admitted) = loop {
+            let asked = self.inner.env.now();
+            let stats = self.batch_stat(&keys).await?;
+            let size = one(stats.clone())?.size;
+            let admitted = admit(size).await;
+            if self.inner.env.now().since(asked) < ADMITTED_SOON {
+                break (asked, stats, size, admitted);
+            }
+            // The lease may be over by now. The room stays ours if the object still has this size.
+            let asked = self.inner.env.now();
+            let stats = self.batch_stat(&keys).await?;
+            if one(stats.clone())?.size == size {
+                break (asked, stats, size, admitted);
+            }
         };
         let memory = Arc::new(Memory::from_vec(zeroed(key, size)?));
         one(self.read(&keys, &stats, vec![Ok(memory.whole())], asked).await)?;
-        Ok(Arc::try_unwrap(memory).map_or_else(
+        let value = Arc::try_unwrap(memory).map_or_else(
             |shared| {
                 let mut copy = vec![0; shared.len()];
                 shared.read_at(0, &mut copy).expect("as long as the memory");
                 copy
             },
             Memory::into_vec,
-        ))
+        );
+        Ok((value, admitted))
     }
 
     async fn read(

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::engine::base::ObjectKey;
 use crate::engine::env::Env;
 use crate::engine::store::heartbeat::Pulse;
-use crate::engine::store::rest::{NodeFigures, NodeHealth, ObjectStore, Refusal};
+use crate::engine::store::rest::{Held, NodeFigures, NodeHealth, ObjectStore, Refusal, Room};
 use crate::engine::store::ways::Ways;
 use crate::engine::store::{StoreClient, StoreError};
 use crate::engine::sys::memory::Memory;
@@ -27,8 +27,12 @@ impl<E: Env> ObjectStore for NodeStore<E> {
         self.client.put(&key, value.whole(), &ReplicateConfig::default()).await.map(drop).map_err(refusal)
     }
 
-    async fn get(&self, key: ObjectKey) -> Result<Bytes, Refusal> {
-        self.client.get(&key).await.map(Bytes::from).map_err(refusal)
+    async fn get(&self, key: ObjectKey, room: Room) -> Result<(Bytes, Held), Refusal> {
+        let read = self.client.get_within(&key, |size| {
+            let room = room.clone();
+            async move { room.hold(size).await }
+        });
+        read.await.map(|(value, held)| (Bytes::from(value), held)).map_err(refusal)
     }
 
     async fn exists(&self, key: ObjectKey) -> Result<bool, Refusal> {

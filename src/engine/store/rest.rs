@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::engine::base::{ErrorCode, HostPort, ObjectKey};
 use crate::engine::env::{Env, deadline};
@@ -25,8 +25,8 @@ pub trait ObjectStore: Send + Sync + 'static {
     /// Store `value` under `key`; an object that is there already stays as it is, which is no failure.
     fn put(&self, key: ObjectKey, value: Bytes) -> impl Future<Output = Result<(), Refusal>> + Send;
 
-    /// The object's bytes.
-    fn get(&self, key: ObjectKey) -> impl Future<Output = Result<Bytes, Refusal>> + Send;
+    /// The object's bytes, which are read once `room` has room for them.
+    fn get(&self, key: ObjectKey, room: Room) -> impl Future<Output = Result<(Bytes, Held), Refusal>> + Send;
 
     /// Is there a readable object?
     fn exists(&self, key: ObjectKey) -> impl Future<Output = Result<bool, Refusal>> + Send;
@@ -42,6 +42,42 @@ pub trait ObjectStore: Send + Sync + 'static {
 
     /// What has gone through the node.
     fn figures(&self) -> NodeFigures;
+}
+
+/// Room in memory for objects that are read, from before that until the last byte has left. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Room(Arc<Semaphore>);
+
+/// A part of a [`Room`], until it is dropped.
+#[derive(Debug)]
+pub struct Held {
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Room {
+    fn new(bytes: usize) -> Room {
+        Room(Arc::new(Semaphore::new(bytes.div_ceil(ROOM_UNIT))))
+    }
+
+    /// Wait until there is room for `bytes`. An object that is larger than all of it has the room for itself.
+    pub async fn hold(&self, bytes: u64) -> Held {
+        let units = bytes.div_ceil(ROOM_UNIT as u64).clamp(1, (READING_BYTES_MAX / ROOM_UNIT) as u64);
+        let permit = self.0.clone().acquire_many_owned(u32::try_from(units).unwrap_or(u32::MAX)).await;
+        // Nobody closes the semaphore.
+        Held { _permit: permit.ok() }
+    }
+}
+
+/// An object's bytes with the room that they take up.
+struct Read {
+    bytes: Bytes,
+    _held: Held,
+}
+
+impl AsRef<[u8]> for Read {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 /// Why an operation was not done.
@@ -94,15 +130,18 @@ pub struct NodeFigures {
 /// # Errors
 /// [`BindError`] when the address cannot be taken.
 pub async fn start<E: Env, S: ObjectStore>(env: E, at: &HostPort, store: Arc<S>) -> Result<Running, BindError> {
-    let rest = Rest { env: env.clone(), store, moving: Semaphore::new(MOVING_MAX) };
+    let rest =
+        Rest { env: env.clone(), store, storing: Semaphore::new(STORING_MAX), room: Room::new(READING_BYTES_MAX) };
     http::start(env, at, LIMITS, Arc::new(rest)).await
 }
 
 struct Rest<E, S> {
     env: E,
     store: Arc<S>,
-    /// Objects that are on their way at once: each is held whole in memory.
-    moving: Semaphore,
+    /// Objects that are stored at once: each is held whole in memory.
+    storing: Semaphore,
+    /// Memory for objects that are read.
+    room: Room,
 }
 
 impl<E: Env, S: ObjectStore> Handler for Rest<E, S> {
@@ -138,7 +177,7 @@ impl<E: Env, S: ObjectStore> Rest<E, S> {
     }
 
     async fn put(&self, body: Bytes) -> Response {
-        let Ok(_turn) = self.moving.acquire().await else { return failure(BROKEN, "PUT operation failed", None) };
+        let Ok(_turn) = self.storing.acquire().await else { return failure(BROKEN, "PUT operation failed", None) };
         let parsed = if body.len() > PARSE_INLINE_MAX {
             // A long text would keep this thread from everything else that it serves.
             match tokio::task::spawn_blocking(move || parse(&body)).await {
@@ -165,9 +204,12 @@ impl<E: Env, S: ObjectStore> Rest<E, S> {
     }
 
     async fn get(&self, key: ObjectKey) -> Response {
-        let Ok(_turn) = self.moving.acquire().await else { return failure(BROKEN, "GET operation failed", None) };
-        match self.store.get(key).await {
-            Ok(value) => answer(StatusCode::OK, "application/octet-stream", value),
+        match self.store.get(key, self.room.clone()).await {
+            // The room is given back with the last reference to the bytes, when the peer has taken them or is gone.
+            Ok((bytes, held)) => {
+                let read = Bytes::from_owner(Read { bytes, _held: held });
+                answer(StatusCode::OK, "application/octet-stream", read)
+            }
             Err(refusal) if ABSENT.contains(&refusal.code) => failure(StatusCode::NOT_FOUND, "Key not found", None),
             Err(refusal) if UNREACHABLE.contains(&refusal.code) => {
                 failure(BROKEN, "Exist check failed", Some(&refusal.reason))
@@ -339,8 +381,13 @@ const UNREACHABLE: [ErrorCode; 2] = [ErrorCode::RPC_FAIL, ErrorCode::RPC_TIMEOUT
 
 /// One operation, with its transfer.
 const OPERATION_LIMIT: Duration = Duration::from_secs(30);
-/// Objects on their way at once.
-const MOVING_MAX: usize = 32;
+/// Objects that are stored at once.
+const STORING_MAX: usize = 32;
+/// Bytes of all objects in answers to `GET /api/get`, from before they are read until their peers have taken them. Further ones wait. A
+/// single larger object is answered when no other is.
+pub const READING_BYTES_MAX: usize = 256 << 20;
+/// What objects are counted in.
+const ROOM_UNIT: usize = 64 << 10;
 /// JSON texts up to this size are read where they came in.
 const PARSE_INLINE_MAX: usize = 1 << 20;
 
