@@ -190,6 +190,24 @@ pub fn discard_on_close(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
+/// How long `stream` has moved no byte in either direction.
+///
+/// # Errors
+/// What `getsockopt` says.
+pub fn silent_for(stream: &TcpStream) -> io::Result<Duration> {
+    // SAFETY: a tcp_info of zeros is a valid value: it has integers only.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut length = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).unwrap_or(0);
+    // SAFETY: the kernel writes at most `length` bytes into `info`, which has as many.
+    let failed = unsafe {
+        libc::getsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut length)
+    };
+    if failed != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Duration::from_millis(u64::from(info.tcpi_last_data_recv.min(info.tcpi_last_data_sent))))
+}
+
 /// Have the kernel note when the bytes of `socket` come in, for [`receive_aged`].
 ///
 /// # Errors

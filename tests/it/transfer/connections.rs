@@ -92,3 +92,17 @@ async fn others_are_answered_however_many_connection_requests_are_worked_on() {
         assert!(request.await.unwrap().is_empty());
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn silent_connections_give_way_to_a_request_at_a_full_handshake_port() {
+    let at = port(|_| Box::new(|_| Connection::default())).await;
+    let mut silent = Vec::new();
+    for _ in 0..300 {
+        silent.push(RealEnv::new().net().connect(&at).await.unwrap());
+    }
+    let began = RealEnv::new().now();
+    assert_eq!(exchange(&at, Kind::Metadata, "{}").await.trim_ascii(), br#"{"name":"me"}"#);
+    // without waiting for a silent one's time to be up
+    assert!(RealEnv::new().now().since(began) < ServeLimits::default().step);
+    drop(silent);
+}

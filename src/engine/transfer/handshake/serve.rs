@@ -1,12 +1,14 @@
 //! Answering on our own handshake port.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 use crate::engine::env::{Env, Listener, Net, deadline};
 use crate::engine::transfer::TransferError;
@@ -14,7 +16,8 @@ use crate::engine::wire::json::{
     Connection, Frame, HEADER_BYTES, Kind, NotifyMessage, is_json, payload_len, probe_answer,
 };
 
-/// Most exchanges at a time; others wait to be accepted.
+/// Most exchanges at a time. For a further one the exchange is ended whose peer has been silent longest; if all have sent their requests,
+/// it waits to be accepted.
 const EXCHANGES_MAX: usize = 256;
 /// Most connection requests that are worked on at a time; others wait, and metadata is answered meanwhile.
 const CONNECTIONS_MAX: usize = 64;
@@ -57,12 +60,28 @@ pub async fn serve<E: Env>(
 ) {
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut exchanges = JoinSet::new();
-    let mut failed = 0u64;
+    // In the order in which they were accepted, with whether the request has arrived.
+    let mut under_way: VecDeque<(AbortHandle, Arc<AtomicBool>)> = VecDeque::new();
+    let (mut failed, mut ended) = (0u64, 0u64);
     loop {
-        while exchanges.len() >= EXCHANGES_MAX {
-            exchanges.join_next().await;
-        }
         while exchanges.try_join_next().is_some() {}
+        if exchanges.len() >= EXCHANGES_MAX {
+            under_way.retain(|(exchange, _)| !exchange.is_finished());
+            let silent = under_way.iter().position(|(_, arrived)| !arrived.load(Ordering::Relaxed));
+            if let Some((exchange, _)) = silent.and_then(|at| under_way.remove(at)) {
+                ended += 1;
+                if ended.is_power_of_two() {
+                    tracing::warn!(
+                        ended,
+                        limit = EXCHANGES_MAX,
+                        "handshake port full: closed the connection silent longest"
+                    );
+                }
+                exchange.abort();
+            }
+            exchanges.join_next().await;
+            continue;
+        }
         let (stream, from) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -75,11 +94,19 @@ pub async fn serve<E: Env>(
             }
         };
         let (env, answers, connections) = (env.clone(), Arc::clone(&answers), Arc::clone(&connections));
-        exchanges.spawn(async move {
-            if let Err(end) = exchange(&env, stream, answers, &connections, limits).await {
-                tracing::debug!(peer = %from, %end, "handshake refused");
+        let arrived = Arc::new(AtomicBool::new(false));
+        let exchange = exchanges.spawn({
+            let arrived = arrived.clone();
+            async move {
+                if let Err(end) = exchange(&env, stream, answers, &connections, limits, &arrived).await {
+                    tracing::debug!(peer = %from, %end, "handshake refused");
+                }
             }
         });
+        if under_way.len() >= 2 * EXCHANGES_MAX {
+            under_way.retain(|(exchange, _)| !exchange.is_finished());
+        }
+        under_way.push_back((exchange, arrived));
     }
 }
 
@@ -102,6 +129,7 @@ async fn exchange<E: Env>(
     answers: Arc<dyn Answers>,
     connections: &Semaphore,
     limits: ServeLimits,
+    arrived: &AtomicBool,
 ) -> Result<(), End> {
     let request = async {
         let mut header = [0; HEADER_BYTES];
@@ -111,6 +139,7 @@ async fn exchange<E: Env>(
         Ok::<_, End>(payload)
     };
     let payload = deadline(env, limits.step, request).await.map_err(|_| End::Late)??;
+    arrived.store(true, Ordering::Relaxed);
     let reply = if Frame::split(&payload).kind() == Kind::Connection {
         let work = async {
             let _turn = connections.acquire().await;

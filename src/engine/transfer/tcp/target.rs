@@ -25,8 +25,11 @@ use crate::engine::transfer::tcp::inbox::Inbox;
 use crate::engine::transfer::tcp::lane::RUN_MAX;
 use crate::engine::transfer::transport::OpKind;
 
-/// Most data connections at a time: four lanes from each of a thousand peers. One more is closed at once.
+/// Most data connections at a time: four lanes from each of a thousand peers. For one more the connection is closed that has been silent
+/// longest, if that is [`SILENT_MIN`] at least; otherwise the new one is.
 pub const CONNECTIONS_MAX: usize = 4096;
+/// A connection that moved no byte for this long may be closed for another. A 0.3.13 initiator fails its next request then.
+pub const SILENT_MIN: Duration = Duration::from_secs(60);
 /// Threads that stay at the listener when their connection is over.
 const ACCEPTING_MAX: usize = 8;
 /// Connections that may wait to be accepted; the kernel cuts it to net.core.somaxconn.
@@ -57,6 +60,10 @@ struct Shared {
     rejected: AtomicU64,
     accepted: AtomicU64,
     refused: AtomicU64,
+    /// Connections that were closed for others.
+    displaced: AtomicU64,
+    connections_max: usize,
+    silent_min: Duration,
 }
 
 /// Who is at the listener, and who serves.
@@ -65,6 +72,8 @@ struct Turns {
     threads: usize,
     accepting: usize,
     open: HashMap<u64, Arc<TcpStream>>,
+    /// Threads whose connection was closed for another, and which have not noticed yet.
+    displaced: usize,
     stopping: bool,
 }
 
@@ -80,6 +89,18 @@ impl Target {
         rng: &dyn Fn() -> u64,
         regions: Arc<RwLock<Regions>>,
         progress: Duration,
+    ) -> Result<Target, TransferError> {
+        Target::start_with(host, ports, rng, regions, progress, CONNECTIONS_MAX, SILENT_MIN)
+    }
+
+    fn start_with(
+        host: &str,
+        ports: &RangeInclusive<u16>,
+        rng: &dyn Fn() -> u64,
+        regions: Arc<RwLock<Regions>>,
+        progress: Duration,
+        connections_max: usize,
+        silent_min: Duration,
     ) -> Result<Target, TransferError> {
         let listener = listen(host, ports, rng)?;
         let unusable = |source: io::Error| TransferError::NoPort {
@@ -102,6 +123,9 @@ impl Target {
             rejected: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            displaced: AtomicU64::new(0),
+            connections_max,
+            silent_min,
         });
         spawn(&shared).map_err(unusable)?;
         Ok(Target { shared })
@@ -239,10 +263,13 @@ impl Shared {
             return None;
         }
         let alone = turns.accepting == 1;
-        if alone && turns.threads >= CONNECTIONS_MAX {
+        if alone && turns.threads.saturating_sub(turns.displaced) >= self.connections_max {
             drop(turns);
-            self.refuse(from, &"the bound on connections is reached");
-            return None;
+            if !self.displace_silent(from) {
+                self.refuse(from, &"the bound on connections is reached");
+                return None;
+            }
+            turns = self.turns();
         }
         if alone {
             // The new thread has our place at the listener from here on, or we keep it.
@@ -265,17 +292,46 @@ impl Shared {
         Some((id, stream))
     }
 
+    /// Close the connection that has been silent longest, if that is long enough. The kernel has the times, so that connections pay nothing
+    /// for this.
+    fn displace_silent(&self, from: SocketAddr) -> bool {
+        let open: Vec<(u64, Arc<TcpStream>)> =
+            self.turns().open.iter().map(|(id, stream)| (*id, Arc::clone(stream))).collect();
+        let silent = open.into_iter().filter_map(|(id, stream)| Some((socket::silent_for(&stream).ok()?, id)));
+        let Some((silent, id)) = silent.max().filter(|(silent, _)| *silent >= self.silent_min) else { return false };
+        let mut turns = self.turns();
+        // It may have ended by itself meanwhile, which is as good.
+        if let Some(stream) = turns.open.remove(&id) {
+            turns.displaced += 1;
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+        drop(turns);
+        let displaced = self.displaced.fetch_add(1, Ordering::Relaxed) + 1;
+        if displaced.is_power_of_two() {
+            tracing::warn!(
+                peer = %from,
+                displaced,
+                limit = self.connections_max,
+                silent_seconds = silent.as_secs(),
+                "data connection limit reached: closed the connection silent longest"
+            );
+        }
+        true
+    }
+
     fn refuse(&self, from: SocketAddr, reason: &dyn std::fmt::Display) {
         let refused = self.refused.fetch_add(1, Ordering::Relaxed) + 1;
         if refused.is_power_of_two() {
-            tracing::warn!(peer = %from, refused, limit = CONNECTIONS_MAX, %reason, "data connection refused");
+            tracing::warn!(peer = %from, refused, limit = self.connections_max, %reason, "data connection refused");
         }
     }
 
     /// Come back from a connection; stay?
     fn leave(&self, id: u64) -> bool {
         let mut turns = self.turns();
-        turns.open.remove(&id);
+        if turns.open.remove(&id).is_none() {
+            turns.displaced = turns.displaced.saturating_sub(1);
+        }
         if turns.stopping || turns.accepting >= ACCEPTING_MAX {
             turns.threads -= 1;
             self.ended.notify_all();
@@ -417,4 +473,59 @@ fn receive_all(stream: &TcpStream, inbox: &mut Inbox, body: &Slice) -> Result<()
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the data plane's sockets and clocks are real")]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::time::Instant;
+
+    fn target(connections_max: usize, silent_min: Duration) -> Target {
+        let limit = Duration::from_secs(5);
+        Target::start_with("127.0.0.1", &(0..=0), &|| 0, Arc::default(), limit, connections_max, silent_min).unwrap()
+    }
+
+    fn connect(target: &Target) -> TcpStream {
+        let stream = TcpStream::connect(("127.0.0.1", target.port())).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    }
+
+    fn until(mut holds: impl FnMut() -> bool) {
+        let began = Instant::now();
+        while !holds() {
+            assert!(began.elapsed() < Duration::from_secs(20));
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn the_connection_silent_longest_gives_way_when_all_are_taken() {
+        // A thread waits at the listener beside two connections'.
+        let target = target(3, Duration::from_millis(100));
+        let mut first = connect(&target);
+        until(|| target.figures().open == 1);
+        thread::sleep(Duration::from_millis(50));
+        let second = connect(&target);
+        until(|| target.figures().open == 2);
+        thread::sleep(Duration::from_millis(300));
+        let third = connect(&target);
+        assert_eq!(first.read(&mut [0]).unwrap(), 0, "closed");
+        until(|| target.figures().open == 2);
+        assert_eq!(target.figures().refused, 0);
+        drop((second, third));
+    }
+
+    #[test]
+    fn connections_that_were_used_lately_are_kept_and_the_new_one_is_refused() {
+        let target = target(3, Duration::from_secs(3600));
+        let kept = [connect(&target), connect(&target)];
+        until(|| target.figures().open == 2);
+        assert!(matches!(connect(&target).read(&mut [0]), Ok(0) | Err(_)));
+        assert_eq!((target.figures().open, target.figures().refused), (2, 1));
+        drop(kept);
+        until(|| target.figures().open == 0);
+    }
 }
