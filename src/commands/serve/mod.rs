@@ -17,6 +17,7 @@ use crate::commands::flags::{Flag, Kind, Table, flag};
 use crate::commands::gflags::{self, Parsed, World};
 use crate::commands::settings::{Settings, read_text};
 use crate::commands::{VERSION, help, logging, output};
+use crate::engine::sys::descriptors;
 
 /// Log lines, for every service.
 pub(crate) const LOG_LEVEL: Flag =
@@ -73,16 +74,35 @@ fn settings_of(table: &'static Table, parsed: &Parsed) -> Result<Settings, Failu
     Ok(settings)
 }
 
-/// Switch log lines on; then say which flags have no effect.
+/// Switch log lines on, and allow many connections; then say which flags have no effect.
 fn start_logging(settings: &Settings, log_level: Option<&str>, glog: Option<&'static str>) -> Result<(), Failure> {
     let warnings = settings.check_features()?;
     let flag = settings.is_given("log_level").then(|| settings.text("log_level")).or(log_level);
     logging::init(flag, glog.unwrap_or(settings.text("log_level")))?;
+    allow_open_files();
     for warning in warnings {
         tracing::warn!("{warning}");
     }
     Ok(())
 }
+
+/// Raise the soft limit of open files: with the usual 1,024 a service would refuse its thousandth connection.
+pub(crate) fn allow_open_files() {
+    match descriptors::allow(OPEN_FILES) {
+        Ok(allowed) if allowed < OPEN_FILES_LOW => {
+            tracing::warn!(
+                "this host allows {allowed} open files to a process: raise the hard limit (ulimit -Hn) for more connections"
+            );
+        }
+        Ok(_) => {}
+        Err(error) => tracing::warn!("cannot raise the limit of open files: {error}"),
+    }
+}
+
+/// Room for the most connections of all ports of a service.
+const OPEN_FILES: u64 = 128 << 10;
+/// Below this a service of a small cluster may run out of files.
+const OPEN_FILES_LOW: u64 = 1024;
 
 struct RealWorld;
 

@@ -17,6 +17,7 @@ use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::listen::Listen;
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
+use crate::commands::serve;
 use crate::commands::serve::assembly::{Assembly, Cleanup, Plan};
 use crate::commands::serve::node::{self, NodePlan, RunningNode};
 use crate::commands::transport::TransportArgs;
@@ -275,6 +276,7 @@ impl Store {
             cleanup: Cleanup::Remove,
             report: false,
         };
+        serve::allow_open_files();
         let assembly = Assembly::start(&plan).await?;
         let found = match &assembly.metadata_at {
             Some(at) => format!("http://{at}/metadata"),

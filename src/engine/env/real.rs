@@ -86,6 +86,10 @@ impl Rng {
     }
 }
 
+/// Connections that may wait to be accepted: all ranks of a cluster connect at once when a master is back. The kernel cuts it to
+/// net.core.somaxconn.
+const BACKLOG: i32 = 4096;
+
 /// TCP.
 #[derive(Clone, Default)]
 pub struct RealNet;
@@ -104,9 +108,11 @@ impl Net for RealNet {
     async fn listen(&self, at: &HostPort) -> io::Result<RealListener> {
         let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "the name has no address");
         for address in lookup_host((at.host.as_str(), at.port)).await? {
-            match TcpListener::bind(address).await {
+            match socket::listen(address, BACKLOG) {
                 Ok(listener) => {
                     socket::end_with_the_peers_host(&listener)?;
+                    listener.set_nonblocking(true)?;
+                    let listener = TcpListener::from_std(listener)?;
                     return Ok(RealListener { port: listener.local_addr()?.port(), listener });
                 }
                 Err(error) => last = error,
@@ -195,5 +201,17 @@ mod tests {
         let (accepted, _) = listener.accept().await.unwrap();
         assert!(getsockopt(&accepted, sockopt::KeepAlive).unwrap());
         assert_eq!(getsockopt(&accepted, sockopt::TcpUserTimeout).unwrap(), 120_000);
+    }
+
+    #[tokio::test]
+    async fn many_connections_wait_to_be_accepted() {
+        let kernel = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+        let most = kernel.trim().parse::<usize>().unwrap().min(400);
+        let listener = RealNet.listen(&HostPort::new("127.0.0.1", 0)).await.unwrap();
+        let at = std::net::SocketAddr::from(([127, 0, 0, 1], listener.port()));
+        // Beyond the backlog a connection is only made when its first packet is sent again, after a second.
+        let connect = |_| std::net::TcpStream::connect_timeout(&at, Duration::from_millis(900)).unwrap();
+        let waiting: Vec<_> = (0..most).map(connect).collect();
+        assert_eq!(waiting.len(), most);
     }
 }

@@ -22,6 +22,19 @@ fn the_metadata_service_says_where_it_listens_and_answers_there() {
 }
 
 #[test]
+fn a_service_raises_its_soft_limit_of_open_files() {
+    let plain = command(&["serve", "metadata", "--host", "127.0.0.1", "--port=0"]);
+    let mut limited = std::process::Command::new("sh");
+    limited.args(["-c", "ulimit -Sn 256; exec \"$0\" \"$@\""]).arg(plain.get_program()).args(plain.get_args());
+    let mut service = Service::start(limited);
+    service.port_after("http://127.0.0.1:");
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", service.pid())).expect("its limits");
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).expect("a line");
+    let numbers: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    assert_eq!(numbers[0], numbers[1].min(128 << 10), "{line}");
+}
+
+#[test]
 fn sigterm_and_sigint_end_a_service_well() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let (mut service, _) = metadata();
