@@ -133,6 +133,8 @@ pub fn main(args: &[String]) {
         dialect: if chat { Dialect::Chat } else { Dialect::Generate },
         model: "mock".to_owned(),
         temperature: 0.0,
+        top_p: None,
+        stream: true,
         ignore_eos: true,
         extra: serde_json::Map::new(),
         headers: hyper::HeaderMap::new(),

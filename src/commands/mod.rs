@@ -38,7 +38,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::serve::Service;
@@ -150,6 +150,7 @@ fn run(args: Vec<OsString>) -> Outcome {
     let (service, rest) = match service_of(&args) {
         Some(found) => found,
         None => {
+            let args = bench::serving::abbreviations::expand(args, own_flags);
             let args = bench::multi_turn::preset::expand(args)?;
             let cli = match Cli::try_parse_from(&args) {
                 Ok(cli) => cli,
@@ -169,6 +170,18 @@ fn run(args: Vec<OsString>) -> Outcome {
         }
     };
     service.run(rest, None)
+}
+
+/// The long flags of `bench COMMAND`, without dashes.
+fn own_flags(command: &str) -> Vec<String> {
+    let whole = Cli::command();
+    let found = whole.find_subcommand("bench").and_then(|bench| bench.find_subcommand(command));
+    let args = found.into_iter().flat_map(clap::Command::get_arguments);
+    args.flat_map(|arg| {
+        arg.get_long_and_visible_aliases().into_iter().flatten().chain(arg.get_all_aliases().into_iter().flatten())
+    })
+    .map(str::to_owned)
+    .collect()
 }
 
 /// The service that the command line names at once, by the program's own name or as its first two words. Its flags are not

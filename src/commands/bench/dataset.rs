@@ -32,6 +32,8 @@ enum Name {
     Ultrachat,
     /// Long texts, each with several questions
     Loogle,
+    /// Questions with a category, of which the first is asked
+    SpeedBench,
 }
 
 impl Name {
@@ -46,6 +48,7 @@ impl Name {
             Name::Longbench => Format::LongBench,
             Name::Ultrachat => Format::UltraChat,
             Name::Loogle => Format::Loogle,
+            Name::SpeedBench => Format::SpeedBench,
         })
     }
 }

@@ -4,6 +4,7 @@ pub mod compare;
 pub mod dataset;
 pub mod ladder;
 pub mod multi_turn;
+pub mod serving;
 pub mod sheet;
 pub mod store;
 pub mod transfer;
@@ -17,6 +18,8 @@ use crate::commands::error::Outcome;
 pub enum Command {
     /// Conversations against an inference server
     MultiTurn(Box<multi_turn::Args>),
+    /// Single requests against an inference server, with the flags and figures of sglang.bench_serving
+    Serving(Box<serving::Args>),
     /// Two inference servers, or one before and after a change, under the same conversations
     Compare(Box<compare::Args>),
     /// Make a small dataset of made-up words, in any format that multi-turn reads
@@ -37,6 +40,7 @@ impl Command {
     pub fn run(self) -> Outcome {
         match self {
             Command::MultiTurn(args) => args.run(),
+            Command::Serving(args) => args.run(),
             Command::Compare(args) => args.run(),
             Command::Dataset(args) => args.run(),
             Command::Store(args) => args.run(),

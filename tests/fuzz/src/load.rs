@@ -70,13 +70,15 @@ fn told(dialect: Dialect, bytes: &[u8], step: usize) -> Option<(Answer, u64)> {
     for piece in bytes.chunks(step.max(1)) {
         reader.push(piece, Duration::ZERO, |arrival| tokens += u64::from(arrival.tokens)).ok()?;
     }
-    Some((reader.finish(), tokens))
+    let (answer, late) = reader.finish();
+    Some((answer, tokens + u64::from(late)))
 }
 
 /// One stream: the same however it is cut. The first byte says whose, the second how.
 pub fn stream(data: &[u8]) {
     let [which, step, bytes @ ..] = data else { return };
-    let dialect = [Dialect::Generate, Dialect::Chat, Dialect::Completions][usize::from(*which % 3)];
+    let all = [Dialect::Generate, Dialect::Chat, Dialect::Completions, Dialect::TensorRt];
+    let dialect = all[usize::from(*which) % all.len()];
     let whole = told(dialect, bytes, usize::MAX);
     let cut = told(dialect, bytes, usize::from(*step));
     // Times of the server may be no numbers, which are not equal to themselves.

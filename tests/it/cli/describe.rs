@@ -22,6 +22,7 @@ const COMMANDS: &[&[&str]] = &[
     &["status"],
     &["bench"],
     &["bench", "multi-turn"],
+    &["bench", "serving"],
     &["bench", "compare"],
     &["bench", "dataset"],
     &["bench", "ladder"],

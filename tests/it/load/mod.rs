@@ -9,6 +9,7 @@ mod faults;
 mod report;
 mod secure;
 mod server;
+mod serving;
 mod validate;
 
 use std::sync::Arc;
@@ -38,6 +39,8 @@ fn target(port: u16) -> Target {
         dialect: Dialect::Generate,
         model: String::new(),
         temperature: 0.0,
+        top_p: None,
+        stream: true,
         ignore_eos: true,
         extra: serde_json::Map::new(),
         headers: hyper::HeaderMap::new(),

@@ -79,23 +79,27 @@ impl Args {
     }
 
     /// The endpoint at `url` (that of `--url` if none), with its conversations made from `seed`; have they times of their own?
-    fn side(&self, name: &str, url: Option<&str>, seed: Seed) -> Result<(Side, bool), Failure> {
-        let target = match url {
+    pub(super) fn side(&self, name: &str, url: Option<&str>, seed: Seed) -> Result<(Side, bool), Failure> {
+        let mut target = match url {
             None => self.endpoint.target()?,
             Some(url) => self.endpoint.target_of(url)?,
         };
+        self.request.apply(&mut target);
         let workload = self.workload.workload(self.endpoint.api, seed)?;
         if url.is_none() && seed == self.seed() {
             workload.notes().iter().for_each(output::say);
         }
         let recorded = workload.is_recorded();
+        let timeout = self.phases.flush_cache_timeout.map(Duration::from_secs_f64);
         let server = self.server.server(&self.endpoint, &target, url.is_none())?;
-        let mut side = Side::new(name, target, Box::new(workload));
+        let server = server.map(|server| server.with_flush_timeout(timeout));
+        let workload = self.request.with_adapters(Box::new(workload), target.dialect, seed);
+        let mut side = Side::new(name, target, workload);
         (side.server, side.vocabulary) = (server, self.workload.vocab_size);
         Ok((side, recorded))
     }
 
-    fn plan(&self, name: &str, block: u32, part: Range<u32>, load: &LoadArgs) -> PassPlan {
+    pub(super) fn plan(&self, name: &str, block: u32, part: Range<u32>, load: &LoadArgs) -> PassPlan {
         PassPlan {
             name: name.to_owned(),
             block,
@@ -106,7 +110,7 @@ impl Args {
         }
     }
 
-    fn seed(&self) -> Seed {
+    pub(super) fn seed(&self) -> Seed {
         Seed(self.load.seed)
     }
 
@@ -117,10 +121,23 @@ impl Args {
         if recorded {
             plan.pace = Pace::Recorded;
         }
-        let (schedule, sides) = (self.phases.schedule(0, plan)?, vec![side]);
+        let (schedule, sides) = (self.profiled(self.phases.schedule(0, plan)?), vec![side]);
         all_reached(&sides)?;
         let session = Session { sides, schedule, seed: self.seed(), keep_figures: false };
         Ok(Arranged { session, what: What::Run, doubts: Vec::new() })
+    }
+
+    /// `schedule`, with the profiler started before each measured pass and stopped after it (`--profile`).
+    pub(super) fn profiled(&self, schedule: VecDeque<(usize, Step)>) -> VecDeque<(usize, Step)> {
+        let (start, stop) = self.profile.calls();
+        let around = |(side, step): (usize, Step)| {
+            let call = |control: &Option<Control>| {
+                control.clone().filter(|_| matches!(step, Step::Pass(_))).map(|control| (side, Step::Control(control)))
+            };
+            let (before, after) = (call(&start), call(&stop));
+            before.into_iter().chain([(side, step)]).chain(after)
+        };
+        schedule.into_iter().flat_map(around).collect()
     }
 
     /// Can the caches of all `sides` be emptied? They are, where it is asked. A doubt where they cannot.

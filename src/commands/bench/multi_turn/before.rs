@@ -105,7 +105,9 @@ impl Args {
                     .next("give the flags of that run"));
             }
             self.endpoint.url = Some(after.to_owned());
+            self.settle()?;
             self.look_over(true)?;
+            self.ask_server()?;
             let Arranged { mut session, what: What::Run, doubts: more } = self.arranged()? else {
                 return Err(Failure::usage("a run from a file is compared with one run")
                     .next("leave out --a-a, sweeps and presets of several"));

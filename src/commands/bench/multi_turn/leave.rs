@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::commands::bench::multi_turn::files::{self, Files, OpenManner};
 use crate::commands::bench::multi_turn::live::{Screen, View};
 use crate::commands::bench::multi_turn::measure::{self, Measured};
+use crate::commands::bench::multi_turn::printed::Printed;
 use crate::commands::bench::multi_turn::report::{Identity, Report};
 use crate::commands::bench::multi_turn::{Args, html, table};
 use crate::commands::error::{Exit, Failure, Outcome};
@@ -20,6 +21,8 @@ pub(in crate::commands::bench) struct Leave {
     /// Where what is said meanwhile goes.
     pub screen: Screen,
     files: Files,
+    printed: Printed,
+    hidden: bool,
 }
 
 impl Leave {
@@ -38,7 +41,8 @@ impl Leave {
             }
         }
         let files = Files::open(args, &identity, work, &screen)?;
-        Ok(Leave { identity, screen, files })
+        let printed = Printed::new(screen.clone(), args.output.print_requests);
+        Ok(Leave { identity, screen, files, printed, hidden: args.output.disable_tqdm })
     }
 
     /// Carry out `session`, shown and written down as it goes, and watched by `more`.
@@ -46,7 +50,7 @@ impl Leave {
     /// # Errors
     /// Signals cannot be taken, or there is no runtime.
     pub fn carry_out(&mut self, session: Session, more: &mut dyn Observer) -> Result<Measured, Failure> {
-        let mut view = View::new(self.screen.clone());
+        let mut view = View::new(self.screen.clone(), self.hidden);
         let (earlier, doubt) = match self.files.resumed() {
             None => (Vec::new(), None),
             Some(resumed) => {
@@ -58,10 +62,15 @@ impl Leave {
                 (resumed.passes, Some(doubt))
             }
         };
-        let observers: Vec<&mut dyn Observer> = vec![&mut self.files, &mut view, more];
+        let observers: Vec<&mut dyn Observer> = vec![&mut self.files, &mut self.printed, &mut view, more];
         let mut measured = measure::carry_out(session, earlier, observers, &self.screen)?;
         measured.doubts.extend(doubt);
         Ok(measured)
+    }
+
+    /// The figures of `bench serving`, where it is that.
+    pub fn figures(&mut self) -> Option<serde_json::Value> {
+        self.files.figures()
     }
 
     /// Close the files and leave `report`; the exit code, `exit` unless something could not be written.

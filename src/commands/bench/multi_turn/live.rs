@@ -104,12 +104,12 @@ pub(in crate::commands::bench) struct View {
 }
 
 impl View {
-    /// Begin to look. A host without a thread for it shows nothing.
-    pub fn new(screen: Screen) -> View {
+    /// Begin to look, unless it is to be hidden. A host without a thread for it shows nothing.
+    pub fn new(screen: Screen, hidden: bool) -> View {
         let state = Arc::new(Mutex::new(State::default()));
         let (stop, stopped) = channel::<()>();
         let mut view = View { state: Arc::clone(&state), screen: screen.clone(), stop: None, thread: None };
-        if !screen.quiet {
+        if !screen.quiet && !hidden {
             let looks = move || {
                 let mut looks = 0_u32;
                 while stopped.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {

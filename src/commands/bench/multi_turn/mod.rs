@@ -5,6 +5,8 @@ pub mod args;
 mod arrange;
 mod before;
 mod compared;
+#[cfg(test)]
+mod dry;
 mod files;
 mod goals;
 mod html;
@@ -14,8 +16,10 @@ pub(super) mod live;
 mod look;
 pub(super) mod measure;
 pub mod preset;
+mod printed;
 pub(super) mod reach;
 mod report;
+mod settle;
 mod swept;
 mod table;
 mod unused;
@@ -26,17 +30,19 @@ use std::fmt;
 use md5::{Digest, Md5};
 
 use crate::commands::bench::multi_turn::args::{
-    Api, CompareArgs, EndpointArgs, GoalsArgs, LoadArgs, OutputArgs, PhasesArgs, ServerArgs, SweepArgs, WorkloadArgs,
+    Api, CompareArgs, EndpointArgs, GoalsArgs, LoadArgs, OutputArgs, PhasesArgs, ProfileArgs, RequestArgs, ServerArgs,
+    SweepArgs, WorkloadArgs,
 };
 use crate::commands::bench::multi_turn::arrange::{Arranged, What};
 use crate::commands::bench::multi_turn::preset::PresetArgs;
 use crate::commands::bench::multi_turn::watch::Watch;
+use crate::commands::bench::serving::accepted::Accepted;
 use crate::commands::error::Outcome;
 use crate::engine::load::session::Session;
 
 pub(in crate::commands::bench) use files::{OpenManner, open};
 pub(in crate::commands::bench) use leave::Leave;
-pub(in crate::commands::bench) use report::Report;
+pub(in crate::commands::bench) use report::{Report, SeriesReport};
 
 /// A digest of what is written to it.
 struct Digested(Md5);
@@ -68,6 +74,8 @@ pub struct Args {
     #[command(flatten)]
     pub(super) load: LoadArgs,
     #[command(flatten)]
+    pub(super) request: RequestArgs,
+    #[command(flatten)]
     pub(super) phases: PhasesArgs,
     #[command(flatten)]
     pub(super) server: ServerArgs,
@@ -81,6 +89,13 @@ pub struct Args {
     pub(super) preset: PresetArgs,
     #[command(flatten)]
     pub(super) output: OutputArgs,
+    #[command(flatten)]
+    pub(super) profile: ProfileArgs,
+    #[command(flatten)]
+    pub(super) accepted: Accepted,
+    /// Is this `bench serving`?
+    #[arg(skip)]
+    pub(super) serving: bool,
 }
 
 /// So that `--request-rate -1` is a wrong rate, and not an unknown flag `-1`.
@@ -94,8 +109,10 @@ impl Args {
     ///
     /// # Errors
     /// What the user has to know.
-    pub fn run(self) -> Outcome {
+    pub fn run(mut self) -> Outcome {
+        self.settle()?;
         self.look_over(false)?;
+        self.ask_server()?;
         let Arranged { session, what, doubts } = self.arranged()?;
         let mut watch = Watch::new(&self.goals.goodput);
         if matches!(what, What::Sweep(_)) && !self.sweep.sweep_all && !self.goals.goodput.is_empty() {
@@ -105,6 +122,7 @@ impl Args {
         let measured = leave.carry_out(session, &mut watch)?;
         let mut report = Report::of(&self, leave.identity.clone(), &measured);
         report.doubts.extend(doubts);
+        report.serving = leave.figures();
         self.look(&what, &measured, &watch, &mut report);
         let exit = self.exit(&what, &measured, &watch, &report);
         leave.finish(&self, &report, exit)

@@ -14,6 +14,7 @@ impl Args {
     /// Two of them contradict each other.
     pub(super) fn look_over(&self, compares: bool) -> Result<(), Failure> {
         self.agree()?;
+        self.accepted.warning().iter().for_each(|warning| output::say(format!("warning: {warning}")));
         self.unused(compares).iter().for_each(|why| output::say(format!("warning: {why}")));
         Ok(())
     }
@@ -34,6 +35,11 @@ impl Args {
             .found(if self.phases.flush_cache { "--flush-cache" } else { "--phases with such a phase" })
             .next("leave one of them out"));
         }
+        if self.server.no_server_calls && self.profile.profile {
+            return Err(Failure::usage("--no-server-calls forbids the calls that start and stop the profiler")
+                .found("--profile")
+                .next("leave one of them out"));
+        }
         if self.workload.dataset.tokenize_prompt && self.endpoint.api == Api::Chat {
             return Err(
                 Failure::usage("chat takes no token ids").next("leave --tokenize-prompt out, or use --api generate")
@@ -49,6 +55,13 @@ impl Args {
         let compares = compares || compare.against.is_some() || compare.a_a;
         let kep74 = self.preset.preset == Some(Preset::Kep74);
         let mut unused = Vec::new();
+        if self.endpoint.url.is_some() {
+            let given = [("--host", self.endpoint.host.is_some()), ("--port", self.endpoint.port.is_some())];
+            let given: Vec<&str> = given.into_iter().filter_map(|(flag, is_given)| is_given.then_some(flag)).collect();
+            if !given.is_empty() {
+                unused.push(format!("{} is not looked at: the URL names the server", given.join(", ")));
+            }
+        }
         let mut told = |flag: &str, given: bool, why: &str| {
             if given {
                 unused.push(format!("{flag} is not looked at: {why}"));
@@ -119,6 +132,7 @@ mod tests {
             ("--tokenize-prompt --api completions", &["--tokenize-prompt"]),
             ("--insecure --url http://h", &["--insecure"]),
             ("--page-size 16 --no-server-calls", &["--page-size"]),
+            ("--base-url http://h --host x --port 3", &["--host, --port"]),
         ] {
             let args = args(line);
             assert!(args.agree().is_ok(), "{line}");

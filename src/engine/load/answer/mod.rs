@@ -3,6 +3,7 @@
 mod generate;
 mod openai;
 mod sse;
+mod tensor_rt;
 
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ pub enum Dialect {
     Chat,
     /// `/v1/completions`.
     Completions,
+    /// TensorRT-LLM's `/v2/models/ensemble/generate_stream`.
+    TensorRt,
 }
 
 /// Where the tokens of a prompt came from, as SGLang tells it (`cached_tokens_details`).
@@ -144,6 +147,8 @@ fn failure(data: &[u8]) -> Option<String> {
 #[derive(Debug)]
 pub struct Reader {
     dialect: Dialect,
+    /// The body so far, of an answer that is one document.
+    document: Option<Vec<u8>>,
     frames: Frames,
     generate: generate::Progress,
     openai: openai::Progress,
@@ -155,6 +160,7 @@ impl Reader {
     pub fn new(dialect: Dialect) -> Reader {
         Reader {
             dialect,
+            document: None,
             frames: Frames::default(),
             generate: generate::Progress::default(),
             openai: openai::Progress::default(),
@@ -162,12 +168,21 @@ impl Reader {
         }
     }
 
+    /// A reader of an answer that is not streamed: one JSON document.
+    pub fn of_document(dialect: Dialect) -> Reader {
+        Reader { document: Some(Vec::new()), ..Reader::new(dialect) }
+    }
+
     /// Bytes that were read at `at`; `arrived` hears of every frame with tokens.
     ///
     /// # Errors
     /// See [`TooLong`].
     pub fn push(&mut self, bytes: &[u8], at: Duration, mut arrived: impl FnMut(Arrival)) -> Result<(), TooLong> {
-        let Reader { dialect, frames, generate, openai, answer } = self;
+        if let Some(document) = &mut self.document {
+            document.extend_from_slice(bytes);
+            return if document.len() > 4 * TEXT_BYTES_MAX { Err(TooLong::Text) } else { Ok(()) };
+        }
+        let Reader { dialect, frames, generate, openai, answer, .. } = self;
         frames.push(bytes, |event| {
             let data = match event {
                 Event::Data(data) => data,
@@ -179,6 +194,7 @@ impl Reader {
             let tokens = match dialect {
                 Dialect::Generate => generate.read(data, answer),
                 Dialect::Chat | Dialect::Completions => openai.read(data, answer),
+                Dialect::TensorRt => tensor_rt::read(data, answer),
             };
             match tokens {
                 Some(0) => {}
@@ -197,12 +213,28 @@ impl Reader {
         if answer.text.len().max(generate.bytes()) > TEXT_BYTES_MAX { Err(TooLong::Text) } else { Ok(()) }
     }
 
-    /// The stream is over.
-    pub fn finish(mut self) -> Answer {
-        if self.dialect == Dialect::Generate {
-            self.generate.finish(&mut self.answer);
+    /// The body is over. Gives the answer, and the tokens that arrived only now: those of a document.
+    pub fn finish(mut self) -> (Answer, u32) {
+        let mut tokens = 0;
+        if let Some(document) = std::mem::take(&mut self.document) {
+            let read = match self.dialect {
+                Dialect::Generate => self.generate.read(&document, &mut self.answer),
+                Dialect::Chat | Dialect::Completions => openai::document(&document, &mut self.answer),
+                Dialect::TensorRt => tensor_rt::read(&document, &mut self.answer),
+            };
+            tokens = read.unwrap_or(0);
+            self.answer.done = read.is_some();
+            if read.is_none() {
+                self.answer.error = failure(&document);
+            }
         }
-        self.answer
+        match self.dialect {
+            Dialect::Generate => self.generate.finish(&mut self.answer),
+            // Its streams have no last frame: the end of the body is theirs.
+            Dialect::TensorRt => self.answer.done = true,
+            Dialect::Chat | Dialect::Completions => {}
+        }
+        (self.answer, tokens)
     }
 }
 
@@ -224,7 +256,7 @@ mod tests {
                 .push(piece, Duration::from_nanos(at as u64), |arrival| arrivals.push(arrival))
                 .expect("short frames");
         }
-        (reader.finish(), arrivals)
+        (reader.finish().0, arrivals)
     }
 
     #[test]
@@ -257,6 +289,41 @@ mod tests {
         let (answer, arrivals) = read(Dialect::Completions, &fixture("completions.sse"), 4096);
         assert_eq!((arrivals.len(), answer.completion_tokens), (3, Some(3)));
         assert_eq!(answer.cached.map(|cached| cached.device), Some(90));
+    }
+
+    #[test]
+    fn an_answer_that_is_one_document_has_its_tokens_at_its_end() {
+        let whole = |dialect, text: &str| {
+            let mut reader = Reader::of_document(dialect);
+            for piece in text.as_bytes().chunks(9) {
+                reader.push(piece, Duration::ZERO, |_| panic!("nothing before the end")).expect("short");
+            }
+            reader.finish()
+        };
+        let generate = r#"{"text":"a b","output_ids":[3,4],"meta_info":{"finish_reason":{"type":"length"},"prompt_tokens":9,"completion_tokens":2,"cached_tokens":4}}"#;
+        let usage = r#""usage":{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":4}}"#;
+        let chat = format!(
+            r#"{{"choices":[{{"message":{{"role":"assistant","content":"a b"}},"finish_reason":"length"}}],{usage}}}"#
+        );
+        let completions = format!(r#"{{"choices":[{{"text":"a b","finish_reason":"length"}}],{usage}}}"#);
+        for (dialect, text) in
+            [(Dialect::Generate, generate), (Dialect::Chat, &chat), (Dialect::Completions, &completions)]
+        {
+            let (answer, tokens) = whole(dialect, text);
+            assert_eq!((tokens, answer.prompt_tokens, answer.completion_tokens), (2, Some(9), Some(2)), "{dialect:?}");
+            assert_eq!((answer.text.as_str(), answer.cached_in_all(), answer.done), ("a b", 4, true), "{dialect:?}");
+        }
+        let (answer, tokens) = whole(Dialect::Chat, r#"{"error":{"message":"no"}}"#);
+        assert_eq!((answer.error.as_deref(), tokens), (Some("no"), 0));
+        let (answer, tokens) = whole(Dialect::Chat, "<html>");
+        assert!(!answer.done && tokens == 0);
+    }
+
+    #[test]
+    fn frames_of_tensorrt_have_a_text_each_and_end_with_the_body() {
+        let text = "data: {\"text_output\":\"a\"}\n\ndata: {\"text_output\":\" b\"}\n\n";
+        let (answer, arrivals) = read(Dialect::TensorRt, text.as_bytes(), 7);
+        assert_eq!((answer.text.as_str(), arrivals.len(), answer.done), ("a b", 2, true));
     }
 
     #[test]

@@ -75,6 +75,64 @@ pub(super) fn message(error: &Value) -> String {
     text.map_or_else(|| one_line(&error.to_string(), SAID_CHARS), |text| one_line(text, SAID_CHARS))
 }
 
+#[derive(Deserialize)]
+struct Document {
+    #[serde(default)]
+    choices: Vec<Whole>,
+    #[serde(default)]
+    usage: Option<Usage>,
+    #[serde(default)]
+    sglext: Option<Extension>,
+    #[serde(default)]
+    error: Option<Value>,
+}
+
+/// A choice of an answer that is not streamed.
+#[derive(Deserialize)]
+struct Whole {
+    /// Of `/v1/completions`.
+    #[serde(default)]
+    text: Option<String>,
+    /// Of `/v1/chat/completions`.
+    #[serde(default)]
+    message: Option<Message>,
+    #[serde(default)]
+    finish_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    #[serde(default)]
+    content: Option<String>,
+}
+
+/// Read an answer that is one document: how many tokens it has, at least one where there is an answer; `None` for what is not one.
+pub(super) fn document(data: &[u8], answer: &mut Answer) -> Option<u32> {
+    let Document { choices, usage, sglext, error } = serde_json::from_slice(data).ok()?;
+    if let Some(error) = error {
+        answer.error = Some(message(&error));
+        return Some(0);
+    }
+    let choice = choices.into_iter().next()?;
+    answer.text = choice.text.or(choice.message.and_then(|message| message.content)).unwrap_or_default();
+    answer.finish_reason = choice.finish_reason.map(|reason| one_line(&reason, WORD_CHARS));
+    count(usage, sglext, answer);
+    Some(answer.completion_tokens.unwrap_or(1))
+}
+
+/// What the server counted.
+fn count(usage: Option<Usage>, extension: Option<Extension>, answer: &mut Answer) {
+    if let Some(usage) = usage {
+        answer.prompt_tokens = usage.prompt_tokens.or(answer.prompt_tokens);
+        answer.completion_tokens = usage.completion_tokens.or(answer.completion_tokens);
+        answer.cached_tokens =
+            usage.prompt_tokens_details.and_then(|details| details.cached_tokens).or(answer.cached_tokens);
+    }
+    if let Some(details) = extension.and_then(|extension| extension.cached_tokens_details) {
+        answer.cached = Some(Cached::from(details));
+    }
+}
+
 /// How far an answer has come.
 ///
 /// The frames of an answer are the same but for the words in them. What stands around the words of one that was parsed is kept, and
@@ -161,15 +219,7 @@ impl Progress {
                 answer.finish_reason = Some(one_line(&reason.0, WORD_CHARS));
             }
         }
-        if let Some(usage) = frame.usage {
-            answer.prompt_tokens = usage.prompt_tokens.or(answer.prompt_tokens);
-            answer.completion_tokens = usage.completion_tokens.or(answer.completion_tokens);
-            answer.cached_tokens =
-                usage.prompt_tokens_details.and_then(|details| details.cached_tokens).or(answer.cached_tokens);
-        }
-        if let Some(details) = frame.sglext.and_then(|extension| extension.cached_tokens_details) {
-            answer.cached = Some(Cached::from(details));
-        }
+        count(frame.usage, frame.sglext, answer);
         Some(tokens)
     }
 }

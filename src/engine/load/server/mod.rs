@@ -8,6 +8,7 @@ pub mod explain;
 pub mod info;
 pub mod observed;
 pub mod scrape;
+mod served;
 
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ pub use explain::{Reason, Short, explain};
 pub use info::Info;
 pub use observed::{Compared, Observed};
 pub use scrape::{Bell, Point, Ring, Watch};
+pub use served::{Models, Profile};
 
 /// A metrics page or a document of the server is no longer than this.
 pub const BYTES_MAX: usize = 16 << 20;
@@ -108,6 +110,8 @@ pub struct Server {
     /// Tokens of a page, where somebody knows better than the server says.
     page_size: Option<u32>,
     fetcher: Fetcher,
+    /// Time limit of a flush of L1 and L2, sent with the call.
+    flush_timeout: Option<Duration>,
 }
 
 impl Server {
@@ -116,13 +120,24 @@ impl Server {
     pub fn new(base: &str, pages: Vec<String>, master: Option<String>, fetcher: Fetcher) -> Server {
         let base = base.trim_end_matches('/').to_owned();
         let pages = if pages.is_empty() { vec![format!("{base}/metrics")] } else { pages };
-        Server { base, pages, master, page_size: None, fetcher }
+        Server { base, pages, master, page_size: None, fetcher, flush_timeout: None }
     }
 
     /// The same with pages of so many tokens, whatever the server says.
     #[must_use]
     pub fn with_page_size(self, page_size: Option<u32>) -> Server {
         Server { page_size, ..self }
+    }
+
+    /// Sets the time limit of a flush of L1 and L2.
+    #[must_use]
+    pub fn with_flush_timeout(self, flush_timeout: Option<Duration>) -> Server {
+        Server { flush_timeout, ..self }
+    }
+
+    /// The time limit of a flush of L1 and L2, if the user set one.
+    pub fn flush_timeout(&self) -> Option<Duration> {
+        self.flush_timeout
     }
 
     /// Tokens of a page, where somebody knows better than the server says.
@@ -150,7 +165,11 @@ impl Server {
     }
 
     async fn post(&self, url: &str) -> Result<Fetched, ControlError> {
-        let answer = self.fetcher.post(url, "{}".to_owned()).await;
+        self.post_json(url, "{}".to_owned()).await
+    }
+
+    async fn post_json(&self, url: &str, json: String) -> Result<Fetched, ControlError> {
+        let answer = self.fetcher.post(url, json).await;
         answer.map_err(|why| ControlError::NoAnswer { url: url.to_owned(), why })
     }
 
@@ -202,6 +221,10 @@ impl Server {
     /// It has no such route, or it is not done in time.
     pub async fn flush<E: Env>(&self, env: &E, within: Duration) -> Result<(), ControlError> {
         let mut url = format!("{}/flush_cache", self.base);
+        // SGLang waits this long for its requests in flight. Without a limit it refuses at once while there are some.
+        if let Some(timeout) = self.flush_timeout {
+            url.push_str(&format!("?timeout={}", timeout.as_secs_f64()));
+        }
         let begun = env.now();
         loop {
             let answer = self.post(&url).await?;
@@ -209,7 +232,7 @@ impl Server {
             match answer.status {
                 200..=299 => return Ok(()),
                 // vLLM's name for the same.
-                404 if url.ends_with("/flush_cache") => url = format!("{}/reset_prefix_cache", self.base),
+                404 if url.contains("/flush_cache") => url = format!("{}/reset_prefix_cache", self.base),
                 400 | 409 | 503 if !over => env.sleep(AGAIN).await,
                 400 | 409 | 503 => return Err(ControlError::NotInTime { url, within, says: answer.shown() }),
                 _ => return Err(ControlError::Refused { url, says: answer.shown() }),

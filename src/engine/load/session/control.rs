@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::engine::env::Env;
-use crate::engine::load::server::{self, Server, Settled};
+use crate::engine::load::server::{self, Profile, Server, Settled};
 use crate::engine::load::session::Side;
 use crate::engine::load::session::caches::Caches;
 use crate::engine::load::session::filler::{self, AT_ONCE, By, Listed, Sent};
@@ -50,6 +50,8 @@ pub enum Control {
     Prime,
     /// Other conversations of at least the tier's size, so that it has nothing of those that are measured.
     Fill(Tier),
+    /// A call to the server's profiler.
+    Profile(Profile),
 }
 
 impl fmt::Display for Control {
@@ -62,6 +64,7 @@ impl fmt::Display for Control {
             Control::Prime => f.write_str("send the shared prompts"),
             Control::Fill(Tier::Device) => f.write_str("fill the device with others"),
             Control::Fill(Tier::Host) => f.write_str("fill the host with others"),
+            Control::Profile(profile) => write!(f, "call {}", profile.route),
         }
     }
 }
@@ -98,7 +101,7 @@ pub(super) async fn perform<E: Env + Unpin>(
     stop: &mut mpsc::Receiver<()>,
 ) -> Result<Performed, ControlError> {
     let failed = |found: String| ControlError { step: step.to_string(), found };
-    let calls = matches!(step, Control::Flush | Control::Clear | Control::Settle);
+    let calls = matches!(step, Control::Flush | Control::Clear | Control::Settle | Control::Profile(_));
     if calls {
         let server = side.server.clone().ok_or_else(|| failed("its other routes are not to be used".to_owned()))?;
         return tokio::select! {
@@ -136,7 +139,9 @@ pub(super) async fn perform<E: Env + Unpin>(
             let mut others = filler::strangers(by, side, requests, most as u32);
             filler::send(env, side, &mut others, 2, stop).await
         }
-        Control::Flush | Control::Clear | Control::Settle => Sent { tally: Default::default(), stopped: false },
+        Control::Flush | Control::Clear | Control::Settle | Control::Profile(_) => {
+            Sent { tally: Default::default(), stopped: false }
+        }
     };
     if sent.stopped {
         return Ok(Performed::Stopped);
@@ -177,7 +182,7 @@ async fn call<E: Env>(
 ) -> Result<Option<String>, String> {
     match step {
         Control::Flush => {
-            server.flush(env, FLUSH).await.map_err(|error| error.to_string())?;
+            server.flush(env, server.flush_timeout().unwrap_or(FLUSH)).await.map_err(|error| error.to_string())?;
             caches.book.flushed(at);
             Ok(None)
         }
@@ -211,6 +216,10 @@ async fn call<E: Env>(
                 doubts.into_iter().for_each(|doubts| doubts.push(word.clone()));
                 Some(word)
             }
+        }),
+        Control::Profile(profile) => Ok(match &server.profile(profile).await[..] {
+            [] => None,
+            failed => Some(format!("{} failed: {}", profile.route, failed.join("; "))),
         }),
         Control::Warm(_) | Control::Prime | Control::Fill(_) => Ok(None),
     }

@@ -30,7 +30,7 @@ pub(super) fn strangers(by: By, side: &Side, requests: u32, tokens: u32) -> Synt
     made.words = match side.target.dialect {
         Dialect::Generate => Words::Ids { vocabulary: side.vocabulary },
         Dialect::Chat => Words::Chat,
-        Dialect::Completions => Words::Text,
+        Dialect::Completions | Dialect::TensorRt => Words::Text,
     };
     made
 }

@@ -299,6 +299,8 @@ mod tests {
             dialect: Dialect::Generate,
             model: String::new(),
             temperature: 0.0,
+            top_p: None,
+            stream: true,
             ignore_eos: true,
             extra: serde_json::Map::new(),
             headers: hyper::HeaderMap::new(),

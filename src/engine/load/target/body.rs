@@ -34,24 +34,34 @@ impl Target {
         let mut members = Map::new();
         match self.dialect {
             Dialect::Generate => {
-                let sampling = json!({
+                let mut sampling = json!({
                     "temperature": self.temperature,
                     "max_new_tokens": ask.max_tokens,
                     "ignore_eos": self.ignore_eos,
                 });
+                if let Some(top_p) = self.top_p {
+                    sampling["top_p"] = Value::from(top_p);
+                }
                 members.insert("sampling_params".to_owned(), sampling);
             }
+            Dialect::TensorRt => self.tensor_rt(ask, &mut members),
             Dialect::Chat | Dialect::Completions => {
                 let most = if self.dialect == Dialect::Chat { "max_completion_tokens" } else { "max_tokens" };
                 members.insert("model".to_owned(), Value::from(self.model.as_str()));
                 members.insert(most.to_owned(), Value::from(ask.max_tokens));
                 members.insert("temperature".to_owned(), Value::from(self.temperature));
                 members.insert("ignore_eos".to_owned(), Value::from(self.ignore_eos));
-                members.insert("stream_options".to_owned(), json!({"include_usage": true}));
+                if let Some(top_p) = self.top_p {
+                    members.insert("top_p".to_owned(), Value::from(top_p));
+                }
+                // Only a stream takes options.
+                if self.stream {
+                    members.insert("stream_options".to_owned(), json!({"include_usage": true}));
+                }
                 members.insert("return_cached_tokens_details".to_owned(), Value::from(true));
             }
         }
-        members.insert("stream".to_owned(), Value::from(true));
+        members.insert("stream".to_owned(), Value::from(self.stream));
         for (name, value) in &self.extra {
             members.insert(name.clone(), value.clone());
         }
@@ -77,12 +87,32 @@ impl Target {
     }
 }
 
+impl Target {
+    /// The members of TensorRT-LLM's ensemble. It cannot ignore the end-of-sequence token. A minimum length and an end
+    /// token outside every vocabulary give answers of the full length.
+    fn tensor_rt(&self, ask: &Ask, members: &mut Map<String, Value>) {
+        /// Temperature zero is refused there.
+        const COLDEST: f64 = 1e-6;
+        /// Beyond every vocabulary.
+        const NO_TOKEN: u32 = 1 << 20;
+        members.insert("accumulate_tokens".to_owned(), Value::from(true));
+        members.insert("temperature".to_owned(), Value::from(self.temperature.max(COLDEST)));
+        members.insert("top_p".to_owned(), Value::from(self.top_p.unwrap_or(1.0)));
+        members.insert("max_tokens".to_owned(), Value::from(ask.max_tokens));
+        if self.ignore_eos {
+            members.insert("min_length".to_owned(), Value::from(ask.max_tokens));
+            members.insert("end_id".to_owned(), Value::from(NO_TOKEN));
+        }
+    }
+}
+
 /// The member that holds the prompt, after its opening quote. Long lists of ids are written straight.
 fn prompt(dialect: Dialect, prompt: &Prompt, text: &mut Vec<u8>) {
     let name: &[u8] = match (dialect, prompt) {
         (Dialect::Generate, Prompt::Ids(_)) => b"input_ids\":",
         (Dialect::Generate, _) => b"text\":",
         (Dialect::Chat, _) => b"messages\":",
+        (Dialect::TensorRt, _) => b"text_input\":",
         (Dialect::Completions, _) => b"prompt\":",
     };
     text.extend_from_slice(name);
@@ -136,6 +166,8 @@ mod tests {
             dialect,
             model: "m".to_owned(),
             temperature: 0.0,
+            top_p: None,
+            stream: true,
             ignore_eos: true,
             extra: Map::new(),
             headers: HeaderMap::new(),
@@ -172,6 +204,20 @@ mod tests {
         );
         let completions = body(&target(Dialect::Completions), Prompt::Ids(vec![5]));
         assert_eq!((&completions["prompt"], &completions["max_tokens"]), (&json!([5]), &json!(7)));
+    }
+
+    #[test]
+    fn sampling_and_streaming_are_members_where_each_route_has_them() {
+        let all = [Dialect::Generate, Dialect::Chat, Dialect::Completions, Dialect::TensorRt];
+        let bodies = all.map(|dialect| {
+            let target = Target { top_p: Some(0.5), stream: false, temperature: 0.25, ..target(dialect) };
+            body(&target, Prompt::Text("x".to_owned()))
+        });
+        let sampling = |body: &Value| [body["temperature"].clone(), body["top_p"].clone()];
+        assert_eq!(sampling(&bodies[0]["sampling_params"]), [json!(0.25), json!(0.5)]);
+        assert!(bodies[1..].iter().all(|body| sampling(body) == [json!(0.25), json!(0.5)]), "{bodies:?}");
+        assert!(bodies.iter().all(|body| body["stream"] == false && body.get("stream_options").is_none()));
+        assert_eq!((&bodies[3]["text_input"], &bodies[3]["min_length"]), (&json!("x"), &json!(7)));
     }
 
     #[test]

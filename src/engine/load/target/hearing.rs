@@ -16,16 +16,33 @@ pub(super) struct Hearing<F> {
     start: Mono,
     begun: Duration,
     wrote: Option<Mono>,
-    first_token: Option<Duration>,
-    last_token: Option<Duration>,
-    arrived: u32,
-    arrivals: Vec<Arrival>,
+    tokens: Tokens<F>,
     reader: Reader,
     /// Another status than 2xx, and what is said about it.
     refusal: Option<Refusal>,
     /// The type of a body that is no stream, by its head, and how it begins.
     other: Option<(String, Vec<u8>)>,
+}
+
+/// The tokens of an answer as they arrive.
+struct Tokens<F> {
+    first: Option<Duration>,
+    last: Option<Duration>,
+    count: u32,
+    arrivals: Vec<Arrival>,
     told: F,
+}
+
+impl<F: FnMut(Arrival)> Tokens<F> {
+    fn add(&mut self, arrival: Arrival) {
+        self.first.get_or_insert(arrival.at);
+        self.last = Some(arrival.at);
+        self.count = self.count.saturating_add(arrival.tokens);
+        if self.arrivals.len() < ARRIVALS_MAX {
+            self.arrivals.push(arrival);
+        }
+        (self.told)(arrival);
+    }
 }
 
 struct Refusal {
@@ -55,19 +72,15 @@ fn with(before: String, says: String) -> String {
 
 impl<F: FnMut(Arrival)> Hearing<F> {
     /// Times count from `start`; `told` hears of tokens.
-    pub(super) fn new(dialect: Dialect, start: Mono, begun: Duration, told: F) -> Hearing<F> {
+    pub(super) fn new((dialect, stream): (Dialect, bool), start: Mono, begun: Duration, told: F) -> Hearing<F> {
         Hearing {
             start,
             begun,
             wrote: None,
-            first_token: None,
-            last_token: None,
-            arrived: 0,
-            arrivals: Vec::new(),
-            reader: Reader::new(dialect),
+            tokens: Tokens { first: None, last: None, count: 0, arrivals: Vec::new(), told },
+            reader: if stream { Reader::new(dialect) } else { Reader::of_document(dialect) },
             refusal: None,
             other: None,
-            told,
         }
     }
 
@@ -98,23 +111,19 @@ impl<F: FnMut(Arrival)> Hearing<F> {
             keep(said, bytes);
         }
         let at = at.since(self.start);
-        let Hearing { reader, first_token, last_token, arrived, arrivals, told, .. } = self;
-        reader.push(bytes, at, |arrival| {
-            first_token.get_or_insert(arrival.at);
-            *last_token = Some(arrival.at);
-            *arrived = arrived.saturating_add(arrival.tokens);
-            if arrivals.len() < ARRIVALS_MAX {
-                arrivals.push(arrival);
-            }
-            told(arrival);
-        })?;
+        let Hearing { reader, tokens, .. } = self;
+        reader.push(bytes, at, |arrival| tokens.add(arrival))?;
         Ok(true)
     }
 
     /// It ended at `end`, as `outcome` says; a whole answer is judged by what it says.
-    pub(super) fn finish(self, end: Mono, outcome: Outcome) -> Exchange {
+    pub(super) fn finish(mut self, end: Mono, outcome: Outcome) -> Exchange {
         let end = end.since(self.start).max(self.begun);
-        let answer = self.reader.finish();
+        let (answer, late) = self.reader.finish();
+        if late > 0 && self.refusal.is_none() {
+            self.tokens.add(Arrival { at: end, tokens: late });
+        }
+        let arrived = self.tokens.count;
         let outcome = match (outcome, self.refusal) {
             (Outcome::Ok, Some(Refusal { status, retry_after, location, said })) => {
                 let says = match location {
@@ -124,12 +133,12 @@ impl<F: FnMut(Arrival)> Hearing<F> {
                 Outcome::Status { status, says, retry_after }
             }
             (Outcome::Ok, None) if answer.error.is_some() => Outcome::Refused(answer.error.clone().unwrap_or_default()),
-            (Outcome::Ok, None) if self.arrived == 0 && self.other.is_some() => {
+            (Outcome::Ok, None) if arrived == 0 && self.other.is_some() => {
                 let (kind, said) = self.other.unwrap_or_default();
                 Outcome::NoStream(with(kind, shown(&said)))
             }
             (Outcome::Ok, None) if !answer.done && answer.finish_reason.is_none() => Outcome::CutOff,
-            (Outcome::Ok, None) if self.arrived == 0 => Outcome::NoTokens,
+            (Outcome::Ok, None) if arrived == 0 => Outcome::NoTokens,
             (outcome, _) => outcome,
         };
         Exchange {
@@ -137,11 +146,11 @@ impl<F: FnMut(Arrival)> Hearing<F> {
             waited: Duration::ZERO,
             // What could not be written whole was being written up to its end.
             wrote: self.wrote.map_or(end, |wrote| wrote.since(self.start)),
-            first_token: self.first_token,
-            last_token: self.last_token,
+            first_token: self.tokens.first,
+            last_token: self.tokens.last,
             end,
-            arrived: self.arrived,
-            arrivals: self.arrivals,
+            arrived,
+            arrivals: self.tokens.arrivals,
             answer,
             outcome,
         }

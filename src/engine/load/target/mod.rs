@@ -38,6 +38,10 @@ pub struct Target {
     pub model: String,
     /// Sampling temperature.
     pub temperature: f64,
+    /// Nucleus sampling; `None` sends nothing.
+    pub top_p: Option<f64>,
+    /// Is the answer streamed? Otherwise it is one JSON document, and all of its tokens arrive at its end.
+    pub stream: bool,
     /// Shall the server go on to the last token asked for, whatever comes?
     pub ignore_eos: bool,
     /// More members of every request; they win over ours.

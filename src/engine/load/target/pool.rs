@@ -160,7 +160,7 @@ impl<E: Env + Unpin> Pool<E> {
     ///
     /// A request whose kept connection turns out to have been closed before the request was written is sent once more, on a new one.
     pub async fn exchange(&self, asking: Asking, begun: Duration, told: impl FnMut(Arrival)) -> Exchange {
-        let mut hearing = Hearing::new(self.target.dialect, self.start, begun, told);
+        let mut hearing = Hearing::new((self.target.dialect, self.target.stream), self.start, begun, told);
         let delays = |delay: Duration| {
             lock(&self.delays).record(delay, 1);
             self.noted.fetch_add(u64::from(!delay.is_zero()), Ordering::Relaxed);

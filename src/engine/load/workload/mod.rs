@@ -1,5 +1,6 @@
 //! What conversations say. A workload makes the prompt of a turn from its own words and the answers that came before it.
 
+mod adapters;
 pub mod dataset;
 pub mod foreseen;
 mod json_text;
@@ -9,6 +10,7 @@ mod part;
 mod played;
 mod speech;
 mod synthetic;
+mod template;
 mod tokenizer;
 
 use std::fmt;
@@ -16,6 +18,7 @@ use std::sync::Arc;
 
 use crate::engine::load::{Answer, Script, Turn};
 
+pub use adapters::{Adapters, Deal};
 pub use json_text::Members;
 pub use left::Left;
 pub use message::{Message, Role};
@@ -23,6 +26,7 @@ pub use part::Part;
 pub use played::{Conversation, Planned, Played, Says};
 pub use speech::{Form, Passage, Speech};
 pub use synthetic::{Synthetic, Words};
+pub use template::ChatTemplate;
 pub use tokenizer::Tokenizer;
 
 /// A prompt in one of the forms that servers take.

@@ -15,6 +15,11 @@ impl Chosen {
         Chosen { workload, notes, recorded }
     }
 
+    /// Another thing to be known about it.
+    pub(super) fn note(&mut self, note: &str) {
+        self.notes.push(note.to_owned());
+    }
+
     /// Do its requests have times of their own?
     pub fn is_recorded(&self) -> bool {
         self.recorded

@@ -1,18 +1,19 @@
 //! Which dataset, if the conversations are not made up from lengths alone. The names are those of SGLang's `bench_serving`.
 
 use std::io::BufReader;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
 use clap::ValueEnum;
 
-use crate::commands::bench::multi_turn::args::{Api, Chosen};
+use crate::commands::bench::multi_turn::args::{Api, Chosen, local};
 use crate::commands::error::Failure;
 use crate::commands::input;
 use crate::engine::load::workload::dataset::{
-    self, Corpus, Dataset, Format, Groups, RandomIds, Reading, SharedPrefix, random_ids, random_texts, shared_prefix,
+    self, Corpus, Dataset, Format, Groups, RandomIds, Reading, SharedPrefix, random_ids, random_texts, random_words,
+    shared_prefix,
 };
-use crate::engine::load::workload::{Conversation, Form, Played, Says, Speech, Tokenizer};
+use crate::engine::load::workload::{ChatTemplate, Conversation, Form, Played, Says, Speech, Tokenizer};
 use crate::engine::load::{Ready, Rules, Seed};
 
 /// The most bytes of a tokenizer.
@@ -46,9 +47,31 @@ pub enum Name {
     Ultrachat,
     /// JSONL of long texts with several questions
     Loogle,
+    /// JSONL of turns with a category, of which the first is asked
+    SpeedBench,
+    /// Images: refused
+    #[value(hide = true)]
+    Image,
+    /// Images: refused
+    #[value(hide = true)]
+    Mmmu,
 }
 
 impl Name {
+    /// Can it be played?
+    ///
+    /// # Errors
+    /// Its requests have images.
+    pub fn playable(self) -> Result<(), Failure> {
+        if !matches!(self, Name::Image | Name::Mmmu) {
+            return Ok(());
+        }
+        let name = self.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned());
+        Err(Failure::usage(format!("--dataset-name {name} is not supported"))
+            .found("its requests have images, which mcctl does not make")
+            .next("choose a dataset of texts, or run sglang.bench_serving for images"))
+    }
+
     /// The format of its file, where the file is played as it is.
     fn format(self) -> Option<Format> {
         Some(match self {
@@ -60,7 +83,8 @@ impl Name {
             Name::Longbench => Format::LongBench,
             Name::Ultrachat => Format::UltraChat,
             Name::Loogle => Format::Loogle,
-            Name::Random | Name::RandomIds | Name::GeneratedSharedPrefix => return None,
+            Name::SpeedBench => Format::SpeedBench,
+            Name::Random | Name::RandomIds | Name::GeneratedSharedPrefix | Name::Image | Name::Mmmu => return None,
         })
     }
 }
@@ -111,9 +135,22 @@ pub struct DatasetArgs {
     /// Leave out what has more tokens than this, and end conversations there
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     pub sharegpt_context_len: Option<u32>,
-    /// tokenizer.json, or the folder that it is in: lengths are counted with it, and made-up texts have the lengths asked for
+    /// Tokenizer: tokenizer.json, its folder, or a model's name in the local Hugging Face cache. It counts lengths, and made-up texts get
+    /// the lengths asked for [default: that of --model, where it is on this machine]
     #[arg(long, value_name = "PATH")]
-    pub tokenizer: Option<PathBuf>,
+    pub tokenizer: Option<String>,
+    /// Put this behind the first question of sharegpt and custom, and 'Assistant:' behind it
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "TEXT")]
+    pub prompt_suffix: String,
+    /// Send the first questions of sharegpt, custom and speed-bench as the model's chat template makes them; it stands beside the tokenizer
+    #[arg(long)]
+    pub apply_chat_template: bool,
+    /// speed-bench: only rows of this category, e.g. low_entropy, mixed or high_entropy
+    #[arg(long, value_name = "NAME")]
+    pub speed_bench_category: Option<String>,
+    /// speed-bench: tokens of an answer
+    #[arg(long, default_value_t = 512, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=i64::from(dataset::TOKENS_MAX)))]
+    pub speed_bench_output_len: u32,
     /// Send token ids (generate and completions)
     #[arg(long)]
     pub tokenize_prompt: bool,
@@ -159,9 +196,6 @@ pub struct DatasetArgs {
     /// The exponent of zipf
     #[arg(long, value_name = "ALPHA", value_parser = positive)]
     pub gsp_zipf_alpha: Option<f64>,
-    /// Lengths are never counted: taken, since bench_serving has it
-    #[arg(long, hide = true)]
-    pub gsp_fast_prepare: bool,
     /// mooncake: tokens of a block
     #[arg(long, default_value_t = dataset::BLOCK_TOKENS, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub block_size: u32,
@@ -174,12 +208,18 @@ pub struct DatasetArgs {
     /// mooncake: send at --request-rate, not at the recorded times
     #[arg(long)]
     pub ignore_trace_timestamps: bool,
-    /// That is so anyway: taken, since bench_serving has it
-    #[arg(long, hide = true, conflicts_with = "ignore_trace_timestamps")]
-    pub use_trace_timestamps: bool,
-    /// Which trace to fetch: taken, since bench_serving has it; only the file of --dataset-path is read
-    #[arg(long, hide = true, value_name = "NAME")]
-    pub mooncake_workload: Option<String>,
+    /// mooncake: times that each recorded prompt is asked, each time behind the answers before
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub mooncake_num_rounds: u32,
+    /// Is this bench serving? Then a dataset that is not on this machine has a stand-in.
+    #[arg(skip)]
+    pub serving: bool,
+    /// Models whose tokenizer is used where none is named, the first that is on this machine.
+    #[arg(skip)]
+    pub models: Vec<String>,
+    /// The tokenizer, once it was read.
+    #[arg(skip)]
+    pub read_tokenizer: OnceLock<Option<Arc<Tokenizer>>>,
 }
 
 fn ratio(text: &str) -> Result<f64, String> {
@@ -203,15 +243,9 @@ impl DatasetArgs {
     ///
     /// # Errors
     /// There is none, or flags contradict each other.
-    pub(super) fn chosen(
-        &self,
-        name: Name,
-        api: Api,
-        seed: Seed,
-        vocabulary: u32,
-        model_path: Option<&str>,
-    ) -> Result<Chosen, Failure> {
-        let tokenizer = self.tokenizer(model_path)?;
+    pub(super) fn chosen(&self, name: Name, api: Api, seed: Seed, vocabulary: u32) -> Result<Chosen, Failure> {
+        name.playable()?;
+        let tokenizer = self.tokenizer()?;
         let vocabulary = tokenizer.as_ref().map_or(vocabulary, |tokenizer| tokenizer.vocabulary());
         let needs = |what: &str| {
             Failure::usage(format!("{what} needs a tokenizer")).next("name its file or folder with --tokenizer")
@@ -225,20 +259,32 @@ impl DatasetArgs {
             vocabulary,
         };
         let conversations = match name {
-            Name::RandomIds if tokenizer.is_none() && api != Api::Generate && !self.tokenize_prompt => {
-                return Err(needs("a text of token ids").next("name its file with --tokenizer, or use --api generate"));
-            }
             Name::RandomIds => random_ids(&shape, seed),
-            Name::Random => {
-                let tokenizer = tokenizer.as_deref().ok_or_else(|| needs("--dataset-name random"))?;
-                let corpus = self.corpus(tokenizer, seed, &mut notes)?;
-                let made = random_texts(&shape, &corpus, tokenizer, seed);
-                made.map_err(|error| Failure::usage("the tokenizer cannot say a text").found(error))?
-            }
+            Name::Random => match (&tokenizer, self.file()) {
+                (Some(tokenizer), Some(_)) => {
+                    let corpus = self.corpus(tokenizer, seed, &mut notes)?;
+                    let made = random_texts(&shape, &corpus, tokenizer, seed);
+                    made.map_err(|error| Failure::usage("the tokenizer cannot say a text").found(error))?
+                }
+                (tokenizer, file) => {
+                    let lacks = if file.is_none() { "ShareGPT" } else { "the model's tokenizer" };
+                    let flag = if tokenizer.is_none() && file.is_some() { "--tokenizer" } else { "--dataset-path" };
+                    notes.push(format!(
+                            "{lacks} is not on this machine, and mcctl downloads nothing: prompts are made-up words of the same lengths ({flag} \
+                             names a local copy)"
+                        ));
+                    random_words(&shape, seed)
+                }
+            },
             Name::GeneratedSharedPrefix => shared_prefix(&self.shared_prefix()?, seed),
             _ => {
                 let format = name.format().unwrap_or(Format::ShareGpt);
-                let dataset = self.read(format, &self.reading(format, seed, tokenizer.clone()))?;
+                let mut reading = self.reading(format, seed, tokenizer.clone());
+                if self.apply_chat_template && matches!(format, Format::ShareGpt | Format::Custom | Format::SpeedBench)
+                {
+                    reading.template = Some(Arc::new(self.template()?));
+                }
+                let dataset = self.read(format, &reading)?;
                 self.note(format, &dataset, &mut notes);
                 dataset.conversations
             }
@@ -319,27 +365,39 @@ impl DatasetArgs {
         })
     }
 
+    /// How files of `format` are read, without a chat template.
     fn reading(&self, format: Format, seed: Seed, tokenizer: Option<Arc<Tokenizer>>) -> Reading {
         let all = if format == Format::Mooncake { 0 } else { PROMPTS };
+        let is_speed_bench = format == Format::SpeedBench;
         Reading {
             limit: self.num_prompts.unwrap_or(all) as usize,
             offset: self.dataset_offset as usize,
             shuffle: self.shuffle || self.first_turn_only && !self.disable_shuffle,
             seed,
             skip_bad: self.skip_bad,
-            output: self.sharegpt_output_len,
+            output: self.sharegpt_output_len.or(is_speed_bench.then_some(self.speed_bench_output_len)),
             context: self.sharegpt_context_len,
             max_turns: self.max_turns,
             first_turn_only: self.first_turn_only,
             tokenizer,
             block_tokens: self.block_size,
             slowdown: self.mooncake_slowdown_factor / self.speed_up,
+            rounds: self.mooncake_num_rounds,
+            suffix: self.prompt_suffix.clone(),
+            template: None,
+            category: self.speed_bench_category.clone().filter(|_| is_speed_bench),
         }
     }
 
-    fn path(&self) -> Result<&Path, Failure> {
-        let path = self.dataset_path.as_deref().filter(|path| !path.as_os_str().is_empty());
-        path.ok_or_else(|| {
+    /// The file: that of `--dataset-path`, or ShareGPT in the local cache, if ShareGPT is the dataset.
+    pub(super) fn file(&self) -> Option<PathBuf> {
+        let named = self.dataset_path.clone().filter(|path| !path.as_os_str().is_empty());
+        let is_sharegpt = matches!(self.dataset_name, Some(Name::Sharegpt | Name::Random));
+        named.or_else(|| is_sharegpt.then(local::sharegpt).flatten())
+    }
+
+    fn path(&self) -> Result<PathBuf, Failure> {
+        self.file().ok_or_else(|| {
             Failure::usage("this dataset is a file, and none is named")
                 .next("name a local one with --dataset-path, or make a small one with 'mcctl bench dataset'")
         })
@@ -353,7 +411,7 @@ impl DatasetArgs {
                 .tried(format!("to read it as {format}"))
                 .found(found)
         };
-        let file = input::open(path).map_err(|error| {
+        let file = input::open(&path).map_err(|error| {
             failure(error.to_string()).next("name a file on this machine; 'mcctl bench dataset' makes a small one")
         })?;
         dataset::read(BufReader::with_capacity(1 << 18, file), &named, format, reading).map_err(|error| {
@@ -406,6 +464,7 @@ impl DatasetArgs {
             max_turns: None,
             context: None,
             shuffle: !self.disable_shuffle,
+            suffix: String::new(),
             ..self.reading(Format::ShareGpt, seed, None)
         };
         let dataset = self.read(Format::ShareGpt, &reading)?;
@@ -416,11 +475,50 @@ impl DatasetArgs {
         corpus.map_err(|error| Failure::usage("the tokenizer cannot say a text").found(error))
     }
 
-    /// The tokenizer of `--tokenizer`; of `--model-path` where that is a folder or file with one.
-    pub(super) fn tokenizer(&self, model_path: Option<&str>) -> Result<Option<Arc<Tokenizer>>, Failure> {
-        let model = model_path.map(Path::new).filter(|path| path.is_file() || path.join("tokenizer.json").is_file());
-        let Some(path) = self.tokenizer.as_deref().or(model) else { return Ok(None) };
-        let file = if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() };
+    /// Where the tokenizer is: that of `--tokenizer`, or of the first model that is on this machine.
+    ///
+    /// # Errors
+    /// `--tokenizer` names one that does not exist on this machine.
+    fn tokenizer_file(&self) -> Result<Option<PathBuf>, Failure> {
+        let Some(name) = &self.tokenizer else {
+            return Ok(self.models.iter().find_map(|model| local::tokenizer(model)));
+        };
+        let missing = || {
+            Failure::usage(format!("the tokenizer {name} is not on this machine"))
+                .found("neither a tokenizer.json, nor a folder with one, nor a model in the local Hugging Face cache")
+                .next("name a tokenizer.json with --tokenizer, or set HF_HOME; mcctl downloads nothing")
+        };
+        local::tokenizer(name).map(Some).ok_or_else(missing)
+    }
+
+    /// The chat template beside the tokenizer.
+    fn template(&self) -> Result<ChatTemplate, Failure> {
+        let failure = |found: String| {
+            Failure::usage("--apply-chat-template needs the model's chat template")
+                .found(found)
+                .next("name the model's folder with --tokenizer; it has tokenizer_config.json or chat_template.jinja")
+        };
+        let file = self.tokenizer_file()?.ok_or_else(|| failure("no tokenizer is on this machine".to_owned()))?;
+        let beside = |name: &str| std::fs::read_to_string(file.with_file_name(name)).ok();
+        let own = beside("chat_template.jinja");
+        let config = beside("tokenizer_config.json").or_else(|| own.as_ref().map(|_| "{}".to_owned()));
+        let config = config.ok_or_else(|| failure(format!("no tokenizer_config.json beside {}", file.display())))?;
+        ChatTemplate::read(&config, own).map_err(failure)
+    }
+
+    /// The tokenizer, where there is one. It is read once.
+    ///
+    /// # Errors
+    /// `--tokenizer` names one that does not exist on this machine, or the file is malformed.
+    pub fn tokenizer(&self) -> Result<Option<Arc<Tokenizer>>, Failure> {
+        if let Some(read) = self.read_tokenizer.get() {
+            return Ok(read.clone());
+        }
+        let read = self.tokenizer_file()?.map(|file| self.read_tokenizer_of(file)).transpose()?;
+        Ok(self.read_tokenizer.get_or_init(|| read).clone())
+    }
+
+    fn read_tokenizer_of(&self, file: PathBuf) -> Result<Arc<Tokenizer>, Failure> {
         let failure = |found: String| {
             Failure::usage(format!("{} is no tokenizer", file.display()))
                 .found(found)
@@ -433,7 +531,7 @@ impl DatasetArgs {
         if bytes.len() as u64 > TOKENIZER_BYTES_MAX {
             return Err(failure(format!("it is larger than {} MiB", TOKENIZER_BYTES_MAX >> 20)));
         }
-        Tokenizer::from_bytes(&bytes).map(|tokenizer| Some(Arc::new(tokenizer))).map_err(failure)
+        Tokenizer::from_bytes(&bytes).map(Arc::new).map_err(failure)
     }
 }
 

@@ -8,6 +8,7 @@ use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value};
 
 use crate::commands::args as parsers;
+use crate::commands::bench::multi_turn::args::backend::{Backend, DEFAULT_PORT};
 use crate::commands::error::Failure;
 use crate::engine::base::HostPort;
 use crate::engine::load::answer::Dialect;
@@ -24,6 +25,12 @@ pub enum Api {
     Chat,
     /// /v1/completions
     Completions,
+    /// /v1/completions under the path of Truss
+    #[value(skip)]
+    Truss,
+    /// TensorRT-LLM's generate_stream
+    #[value(skip)]
+    TensorRt,
 }
 
 impl Api {
@@ -33,6 +40,8 @@ impl Api {
             Api::Generate => (Dialect::Generate, "/generate"),
             Api::Chat => (Dialect::Chat, "/v1/chat/completions"),
             Api::Completions => (Dialect::Completions, "/v1/completions"),
+            Api::Truss => (Dialect::Completions, "/v1/models/model:predict"),
+            Api::TensorRt => (Dialect::TensorRt, "/v2/models/ensemble/generate_stream"),
         }
     }
 }
@@ -41,21 +50,31 @@ impl Api {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Endpoint")]
 pub struct EndpointArgs {
-    /// The server: http://HOST:PORT or https://HOST
-    #[arg(long, alias = "base-url", value_name = "URL", conflicts_with_all = ["host", "port"])]
+    /// The server: http://HOST:PORT or https://HOST. It wins over --host and --port
+    #[arg(long, alias = "base-url", value_name = "URL")]
     pub url: Option<String>,
-    /// Its host
-    #[arg(long, default_value = "localhost")]
-    pub host: String,
-    /// Its port
-    #[arg(long, default_value_t = 30000)]
-    pub port: u16,
-    /// Which of its routes: generate (with token ids), chat or completions; sglang and openai mean the first two
+    /// Host of the server [default: localhost]
+    #[arg(long)]
+    pub host: Option<String>,
+    /// Port of the server [default: 30000, or that of --backend]
+    #[arg(long)]
+    pub port: Option<u16>,
+    /// Route of the server: generate (with token ids), chat or completions; sglang and openai mean the first two
     #[arg(long, alias = "api-format", value_enum, default_value = "generate")]
     pub api: Api,
-    /// The model that chat and completions name
-    #[arg(long, alias = "served-model-name", default_value = "default", value_name = "NAME")]
-    pub model: String,
+    /// Server and route by the names of bench_serving; sets --api and the default port
+    #[arg(long, value_enum, value_name = "NAME", hide_possible_values = true)]
+    pub backend: Option<Backend>,
+    /// Model of the server: its name in requests to chat and completions, and the tokenizer's folder or its name in the local Hugging Face
+    /// cache [default: the first of /v1/models]
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+    /// Name of the model in requests, where it differs from --model
+    #[arg(long, value_name = "NAME")]
+    pub served_model_name: Option<String>,
+    /// Wait up to this long for the server to be ready, seconds; 0 does not wait [default: 0]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=86_400))]
+    pub ready_check_timeout_sec: Option<u64>,
     /// Longest silence of the server before a request is given up
     #[arg(long, default_value = "10m", value_name = "TIME", value_parser = parsers::limit)]
     pub timeout: Duration,
@@ -133,6 +152,11 @@ fn secret(name: &str, value: &str) -> Result<HeaderValue, Failure> {
 }
 
 impl EndpointArgs {
+    /// The model's name in requests, where one is given.
+    pub fn model_name(&self) -> Option<&str> {
+        self.served_model_name.as_deref().or(self.model.as_deref())
+    }
+
     fn headers(&self) -> Result<HeaderMap, Failure> {
         let mut headers = HeaderMap::new();
         for text in &self.header {
@@ -173,7 +197,10 @@ impl EndpointArgs {
     /// It is none.
     pub fn target(&self) -> Result<Target, Failure> {
         match &self.url {
-            None => self.target_at(HostPort::new(self.host.as_str(), self.port), "", false),
+            None => {
+                let port = self.port.unwrap_or(self.backend.map_or(DEFAULT_PORT, Backend::port));
+                self.target_at(HostPort::new(self.host.as_deref().unwrap_or("localhost"), port), "", false)
+            }
             Some(url) => self.target_of(url),
         }
     }
@@ -253,8 +280,10 @@ impl EndpointArgs {
             at,
             path,
             dialect,
-            model: self.model.clone(),
+            model: self.model_name().unwrap_or("default").to_owned(),
             temperature: 0.0,
+            top_p: None,
+            stream: true,
             ignore_eos: true,
             extra: self.extra_request_body.clone().unwrap_or_default(),
             headers: self.headers()?,

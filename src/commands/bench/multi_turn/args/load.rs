@@ -37,9 +37,9 @@ pub struct LoadArgs {
     /// How they are spread
     #[arg(long, value_enum, default_value = "poisson")]
     pub distribution: Law,
-    /// Requests in flight, at most
-    #[arg(long, alias = "concurrency", default_value_t = 128, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub max_parallel: u32,
+    /// Requests in flight, at most [default: 128; of bench serving no limit]
+    #[arg(long, aliases = ["concurrency", "max-concurrency"], value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub max_parallel: Option<u32>,
     /// Which of the ready conversations is next
     #[arg(long, value_enum, default_value = "random")]
     pub ready_queue_policy: Policy,
@@ -83,6 +83,10 @@ impl LoadArgs {
             Policy::Random => Ready::Random,
             Policy::Fifo => Ready::Fifo,
         };
-        Rules { in_flight: self.max_parallel as usize, ready, barrier: self.enable_round_barrier }
+        Rules {
+            in_flight: self.max_parallel.map_or(usize::MAX, |most| most as usize),
+            ready,
+            barrier: self.enable_round_barrier,
+        }
     }
 }

@@ -38,6 +38,18 @@ pub struct OutputArgs {
     /// Go on with the interrupted run that left these --records: what ended is not asked again, the report covers both, and the file grows
     #[arg(long, value_name = "FILE", conflicts_with_all = ["records", "overwrite"])]
     pub resume: Option<PathBuf>,
+    /// A line on stderr for every request as it ends
+    #[arg(long)]
+    pub print_requests: bool,
+    /// No progress on stderr
+    #[arg(long)]
+    pub disable_tqdm: bool,
+    /// Show cached tokens by tier in the figures of bench_serving too; the report has them anyway
+    #[arg(long)]
+    pub cache_report: bool,
+    /// Plot tokens per second and requests in flight over the run
+    #[arg(long)]
+    pub plot_throughput: bool,
     /// Nothing on stderr while it runs, but what goes wrong
     #[arg(long, short)]
     pub quiet: bool,

@@ -40,9 +40,17 @@ pub struct PhasesArgs {
     /// Requests of the phase warm; alone, they come before the run
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub warmup_requests: Option<u32>,
-    /// Empty L1 and L2 before the run (and after the warm-up)
+    /// Empty L1 and L2 of the server before the run (and after the warm-up). The flag is the confirmation: no question is asked
     #[arg(long, conflicts_with = "phases")]
     pub flush_cache: bool,
+    /// Longest time that a busy server is asked to empty them, seconds [default: 60]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub flush_cache_timeout: Option<f64>,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let found = text.parse::<f64>().ok().filter(|found| *found > 0.0 && *found <= 86_400.0);
+    found.ok_or_else(|| format!("'{text}' is not a number of seconds above 0"))
 }
 
 impl PhasesArgs {

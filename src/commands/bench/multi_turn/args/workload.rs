@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::commands::bench::multi_turn::args::{Api, Chosen, DatasetArgs};
+use crate::commands::bench::multi_turn::args::{Api, Chosen, DatasetArgs, Name};
 use crate::commands::error::Failure;
 use crate::engine::load::workload::{Synthetic, Words};
 use crate::engine::load::{Distribution, Seed};
@@ -73,9 +73,34 @@ impl WorkloadArgs {
     /// The flags contradict each other, or a file that they name is not as it should be.
     pub fn workload(&self, api: Api, seed: Seed) -> Result<Chosen, Failure> {
         match self.dataset.dataset_name {
-            Some(name) => self.dataset.chosen(name, api, seed, self.vocab_size, self.model_path.as_deref()),
+            Some(Name::Sharegpt) if self.dataset.serving && self.dataset.file().is_none() => self.stand_in(api, seed),
+            Some(name) => self.dataset.chosen(name, api, seed, self.vocab_size),
             None => self.made(api, seed),
         }
+    }
+
+    /// Questions in the place of ShareGPT's, which is not on this machine: made up, of about the same lengths.
+    fn stand_in(&self, api: Api, seed: Seed) -> Result<Chosen, Failure> {
+        let lognormal = |mean, deviation| Distribution::LogNormal { mean, cv: deviation };
+        let output = self.dataset.sharegpt_output_len.map(|tokens| Distribution::Constant(f64::from(tokens)));
+        let mut made = WorkloadArgs {
+            num_clients: self.dataset.num_prompts.unwrap_or(1000).max(1),
+            request_length: lognormal(220.0, 1.2),
+            output_length: output.unwrap_or(lognormal(200.0, 0.8)),
+            sub_question_input_length: None,
+            range_ratio: 1.0,
+            think_time: Distribution::Constant(0.0),
+            system_groups: 0,
+            ..self.clone()
+        };
+        made.first_turns();
+        made.dataset.dataset_name = None;
+        let mut made = made.made(api, seed)?;
+        made.note(
+            "ShareGPT is not on this machine, and mcctl downloads nothing: prompts and answers are made up, of about its lengths \
+             (--dataset-path names a local copy)",
+        );
+        Ok(made)
     }
 
     /// Made-up conversations.
@@ -103,15 +128,15 @@ impl WorkloadArgs {
         let path = self.dataset.dataset_path.as_deref().filter(|path| !path.as_os_str().is_empty());
         // bench_multiturn.py takes its words from ShareGPT unless it is told not to.
         if path.is_some() && !self.disable_random_sample {
-            let tokenizer = self.dataset.tokenizer(self.model_path.as_deref())?.ok_or_else(|| {
+            let tokenizer = self.dataset.tokenizer()?.ok_or_else(|| {
                 Failure::usage("to cut the file's texts to length needs a tokenizer").next(
                     "name its file or folder with --tokenizer, or play the conversations as they are with --dataset-name sharegpt",
                 )
             })?;
             made.corpus = Some(Arc::new(self.dataset.corpus(&tokenizer, seed, &mut notes)?));
             made.tokenizer = Some(tokenizer);
-        } else if self.dataset.tokenizer.is_some() {
-            made.tokenizer = self.dataset.tokenizer(None)?;
+        } else if self.dataset.tokenizer.is_some() || self.dataset.serving {
+            made.tokenizer = self.dataset.tokenizer()?;
         }
         if let Some(tokenizer) = &made.tokenizer {
             vocabulary = vocabulary.min(tokenizer.vocabulary());
@@ -119,7 +144,7 @@ impl WorkloadArgs {
         made.words = match api {
             Api::Generate => Words::Ids { vocabulary },
             Api::Chat => Words::Chat,
-            Api::Completions => Words::Text,
+            Api::Completions | Api::Truss | Api::TensorRt => Words::Text,
         };
         Ok(Chosen::new(Box::new(made), notes, false))
     }

@@ -8,9 +8,9 @@ mod writer;
 
 use std::sync::Arc;
 
-use crate::commands::bench::multi_turn::args::Sweep;
+use crate::commands::bench::multi_turn::args::{Backend, Sweep};
 use crate::commands::bench::multi_turn::files::record::{Begins, Ends, Header, Line, SCHEMA};
-use crate::commands::bench::multi_turn::files::serving::{Flags, Serving};
+use crate::commands::bench::multi_turn::files::serving::{Flags, Lengths, Serving};
 use crate::commands::bench::multi_turn::files::writer::{Manner, Opened, Which, Writer};
 use crate::commands::bench::multi_turn::live::Screen;
 use crate::commands::bench::multi_turn::report::{Identity, utc};
@@ -32,6 +32,9 @@ pub(super) struct Files {
     serving: Option<Which>,
     rounds: Option<Which>,
     flags: Flags,
+    /// Are the figures of bench_serving wanted beside its file, and what they are.
+    keep: bool,
+    figures: Option<serde_json::Value>,
     sweep: Option<Sweep>,
     /// The pass in hand, by its number, and what the last two files need of it.
     pass: u32,
@@ -63,11 +66,15 @@ impl Files {
         if let Some(which) = records {
             writer.json(which, &Header { schema: SCHEMA.to_owned(), run: identity.clone(), work: work.to_owned() });
         }
-        let backend = match args.endpoint.api {
-            Api::Generate => "sglang",
-            Api::Chat => "sglang-oai-chat",
-            Api::Completions => "sglang-oai",
+        let by_route = || match args.endpoint.api {
+            Api::Generate => "sglang".to_owned(),
+            Api::Chat => "sglang-oai-chat".to_owned(),
+            Api::Completions => "sglang-oai".to_owned(),
+            Api::Truss => "truss".to_owned(),
+            Api::TensorRt => "trt".to_owned(),
         };
+        let backend = args.endpoint.backend.map_or_else(by_route, Backend::name);
+        let dataset = &args.workload.dataset;
         let flags = Flags {
             tag: output.tag.clone(),
             backend,
@@ -76,6 +83,14 @@ impl Files {
             max_concurrency: args.load.max_parallel,
             goodput: args.goals.goodput.clone(),
             details: output.output_details,
+            cache_report: !args.serving || output.cache_report,
+            lengths: args.serving.then_some(Lengths {
+                sharegpt_output: dataset.sharegpt_output_len,
+                input: dataset.random_input_len,
+                output: dataset.random_output_len,
+                range_ratio: dataset.random_range_ratio,
+            }),
+            tokenizer: if args.serving { dataset.tokenizer()? } else { None },
         };
         Ok(Files {
             writer,
@@ -84,6 +99,8 @@ impl Files {
             serving,
             rounds,
             flags,
+            keep: args.serving,
+            figures: None,
             sweep: args.sweep.sweep(),
             pass: 0,
             sums: Serving::default(),
@@ -107,10 +124,15 @@ impl Files {
             Some(Sweep::Rate(rates)) => flags.request_rate = at(rates),
             Some(Sweep::Concurrency(numbers)) => {
                 flags.request_rate = Some(f64::INFINITY);
-                flags.max_concurrency = at(numbers).map_or(flags.max_concurrency, |number| number as u32);
+                flags.max_concurrency = at(numbers).map_or(flags.max_concurrency, |number| Some(number as u32));
             }
         }
         flags
+    }
+
+    /// The figures of the last pass, where they are wanted.
+    pub(super) fn figures(&mut self) -> Option<serde_json::Value> {
+        self.figures.take()
     }
 
     /// Close them; what is wrong with them, a sentence each.
@@ -125,7 +147,7 @@ impl Files {
 
 impl Observer for Files {
     fn begins(&mut self, pass: &PassId, conversations: u64, requests: u64, live: &Arc<Live>) {
-        self.sums = Serving::begins(live, &self.flags.goodput);
+        self.sums = Serving::begins(live, &self.flags);
         if self.pass < self.over {
             return;
         }
@@ -160,7 +182,7 @@ impl Observer for Files {
                 self.writer.line(which, csv.into_inner().expect("memory takes all"));
             }
         }
-        if self.serving.is_some() || self.rounds.is_some() {
+        if self.serving.is_some() || self.rounds.is_some() || self.keep {
             self.sums.add(record, self.flags.details && self.serving.is_some());
         }
     }
@@ -182,9 +204,16 @@ impl Observer for Files {
             self.writer.json(which, &serde_json::json!({ "ends": ends }));
         }
         let flags = self.flags_of_pass();
-        if let Some(which) = self.serving {
-            let line = self.sums.line(&flags, pass);
-            self.writer.json(which, &line);
+        if self.serving.is_some() || self.keep {
+            let mut line = self.sums.line(&flags, pass);
+            if let Some(which) = self.serving {
+                self.writer.json(which, &line);
+            }
+            if self.keep {
+                // The document has each request elsewhere.
+                Serving::without_details(&mut line);
+                self.figures = Some(line);
+            }
         }
         if let Some(which) = self.rounds {
             let line = self.sums.rounds(&flags, pass, &Files::now());

@@ -22,6 +22,7 @@ use crate::engine::load::answer::Arrival;
 use crate::engine::load::measure::goodput::{Goodput, Limit, Times};
 use crate::engine::load::session::Pass;
 use crate::engine::load::target::Outcome;
+use crate::engine::load::workload::Tokenizer;
 use crate::engine::load::{Histogram, Live, Record};
 
 /// Requests whose details are kept.
@@ -31,17 +32,44 @@ const GAPS_MAX: usize = 1 << 22;
 /// Bytes of texts that are kept among them.
 const TEXTS_MAX: usize = 256 << 20;
 
+/// The keys with a value for each request (`--output-details`).
+const DETAILS: [&str; 8] = [
+    "input_lens",
+    "output_lens",
+    "ttfts",
+    "itls",
+    "generated_texts",
+    "errors",
+    "cached_tokens",
+    "cached_tokens_details",
+];
+
 /// What the flags say of the run.
 #[derive(Clone, Debug)]
 pub(super) struct Flags {
     pub tag: Option<String>,
-    pub backend: &'static str,
+    pub backend: String,
     pub dataset: String,
     /// `None`: requests came at the times of a trace.
     pub request_rate: Option<f64>,
-    pub max_concurrency: u32,
+    pub max_concurrency: Option<u32>,
     pub goodput: Vec<Limit>,
     pub details: bool,
+    /// Are cached tokens part of the line?
+    pub cache_report: bool,
+    /// Lengths that the flags name.
+    pub lengths: Option<Lengths>,
+    /// It counts the texts of answers once more.
+    pub tokenizer: Option<Arc<Tokenizer>>,
+}
+
+/// Lengths in tokens, as the flags of `bench_serving` have them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lengths {
+    pub sharegpt_output: Option<u32>,
+    pub input: u32,
+    pub output: u32,
+    pub range_ratio: f64,
 }
 
 /// One pass so far.
@@ -62,6 +90,9 @@ pub(super) struct Serving {
     /// By latencies as they are in the line.
     goodput: Goodput,
     peak_in_flight: u64,
+    /// Texts of answers, where they are counted again; `None` when they grew beyond their bound.
+    texts: Option<Vec<String>>,
+    text_bytes: usize,
     rounds: BTreeMap<u32, Round>,
     details: Details,
 }
@@ -131,8 +162,9 @@ fn seconds(duration: Duration) -> f64 {
 }
 
 impl Serving {
-    pub(super) fn begins(live: &Arc<Live>, goodput: &[Limit]) -> Serving {
-        Serving { live: Some(Arc::clone(live)), goodput: Goodput::new(goodput), ..Serving::default() }
+    pub(super) fn begins(live: &Arc<Live>, flags: &Flags) -> Serving {
+        let texts = flags.tokenizer.as_ref().map(|_| Vec::new());
+        Serving { live: Some(Arc::clone(live)), goodput: Goodput::new(&flags.goodput), texts, ..Serving::default() }
     }
 
     pub(super) fn add(&mut self, record: &Record, details: bool) {
@@ -164,6 +196,11 @@ impl Serving {
         let prompt = answer.prompt_tokens.unwrap_or(0);
         self.prompts.add(f64::from(prompt));
         self.answers.add(f64::from(tokens));
+        self.text_bytes += answer.text.len();
+        self.texts = self.texts.take().filter(|_| self.text_bytes <= TEXTS_MAX);
+        if let Some(texts) = &mut self.texts {
+            texts.push(answer.text.clone());
+        }
         let tiers = answer.cached.as_ref();
         let cached = answer.cached_in_all();
         self.cached += u64::from(cached);
@@ -202,17 +239,23 @@ impl Serving {
         put("dataset_name", json!(flags.dataset));
         put("request_rate", rate(flags.request_rate));
         put("max_concurrency", json!(flags.max_concurrency));
-        for key in ["sharegpt_output_len", "random_input_len", "random_output_len", "random_range_ratio", "server_info"]
-        {
-            put(key, Value::Null);
-        }
+        let lengths = flags.lengths;
+        put("sharegpt_output_len", json!(lengths.and_then(|lengths| lengths.sharegpt_output)));
+        put("random_input_len", json!(lengths.map(|lengths| lengths.input)));
+        put("random_output_len", json!(lengths.map(|lengths| lengths.output)));
+        put("random_range_ratio", json!(lengths.map(|lengths| lengths.range_ratio)));
+        put("server_info", Value::Null);
         put("duration", json!(took));
         put("completed", json!(well));
         put("total_input_tokens", json!(input as u64));
         put("total_input_text_tokens", json!(input as u64));
         put("total_input_vision_tokens", json!(0));
         put("total_output_tokens", json!(output as u64));
-        put("total_output_tokens_retokenized", Value::Null);
+        let counted = self.texts.as_ref().zip(flags.tokenizer.as_ref());
+        let again = counted.map(|(texts, tokenizer)| {
+            texts.iter().map(|text| tokenizer.count(text, false).unwrap_or(0) as u64).sum::<u64>()
+        });
+        put("total_output_tokens_retokenized", json!(again));
         put("request_throughput", json!(per_second(well as f64)));
         put("input_throughput", json!(per_second(input)));
         put("output_throughput", json!(per_second(output)));
@@ -253,8 +296,7 @@ impl Serving {
             put("slo_attainment_by_metric", Value::Object(of(&|_, met| share(met))));
         }
         let tier = |tokens: u64| if self.told_tiers { json!(tokens) } else { Value::Null };
-        put(
-            "cache_report",
+        let report = flags.cache_report.then(|| {
             json!({
                 "total_prompt_tokens": input as u64,
                 "total_cached_tokens": self.cached,
@@ -263,8 +305,11 @@ impl Serving {
                 "host_cached_tokens": tier(self.host),
                 "storage_cached_tokens": tier(self.storage),
                 "storage_backend": self.backend,
-            }),
-        );
+            })
+        });
+        if let Some(report) = report {
+            put("cache_report", report);
+        }
         if flags.details {
             let details = std::mem::take(&mut self.details);
             put("input_lens", Value::Array(details.input_lens));
@@ -277,6 +322,13 @@ impl Serving {
             put("cached_tokens_details", Value::Array(details.cached_tokens_details));
         }
         Value::Object(line)
+    }
+
+    /// `line` without what is in it of each request.
+    pub(super) fn without_details(line: &mut Value) {
+        if let Some(line) = line.as_object_mut() {
+            line.retain(|key, _| !DETAILS.contains(&key.as_str()));
+        }
     }
 
     /// The line of `bench_multiturn.py`. Its rounds are there without a barrier, too.

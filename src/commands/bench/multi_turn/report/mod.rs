@@ -22,7 +22,7 @@ use crate::commands::bench::sheet::Section;
 use crate::commands::error::Exit;
 
 pub(in crate::commands::bench) use identity::{Identity, utc};
-pub(in crate::commands::bench) use pass::PassReport;
+pub(in crate::commands::bench) use pass::{PassReport, SeriesReport};
 
 /// The document. Latencies are in milliseconds.
 #[derive(Debug, Serialize)]
@@ -39,6 +39,12 @@ pub(in crate::commands::bench) struct Report {
     pub kep74: Option<Kep74Report>,
     /// Why all of it may be doubted.
     pub doubts: Vec<String>,
+    /// The figures of `bench serving`, by the names and definitions of `sglang.bench_serving`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub serving: Option<serde_json::Value>,
+    /// Is a plot of the run over time shown at a terminal?
+    #[serde(skip)]
+    pub plot: bool,
     /// A step could not be done, or a signal came, and nothing after it was: the doubts say which.
     #[serde(skip)]
     broke: bool,
@@ -59,13 +65,15 @@ impl Report {
         let in_blocks = passes.iter().any(|pass| pass.block > 0);
         passes.iter_mut().for_each(|pass| pass.in_blocks = in_blocks);
         Report {
-            schema: "mcctl.bench.multi-turn/1",
+            schema: if args.serving { "mcctl.bench.serving/1" } else { "mcctl.bench.multi-turn/1" },
             run: identity,
             passes,
             comparison: None,
             sweep: None,
             kep74: None,
             doubts,
+            serving: None,
+            plot: args.output.plot_throughput,
             broke: executed.broke.is_some() || measured.signal.is_some(),
         }
     }
@@ -113,11 +121,8 @@ impl Report {
                 targets.push(target);
             }
         }
-        if targets.is_empty() {
-            "mcctl bench multi-turn".to_owned()
-        } else {
-            format!("mcctl bench multi-turn: {}", targets.join(", "))
-        }
+        let command = if self.serving.is_some() { "mcctl bench serving" } else { "mcctl bench multi-turn" };
+        if targets.is_empty() { command.to_owned() } else { format!("{command}: {}", targets.join(", ")) }
     }
 
     /// What is shown, in order.

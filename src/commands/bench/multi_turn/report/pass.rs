@@ -240,7 +240,7 @@ fn doubts(args: &Args, pass: &Pass) -> Vec<String> {
             "half of the requests waited {:.1} ms and more for one of {} places in flight: the rate is above what the server \
              or the cap allows",
             ms(wait.p50),
-            args.load.max_parallel
+            args.load.max_parallel.map_or("unlimited".to_owned(), |most| most.to_string())
         ));
     }
     doubts.extend(pass.ran.doubts().iter().map(ToString::to_string));

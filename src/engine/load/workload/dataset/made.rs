@@ -141,6 +141,10 @@ impl Making<'_> {
                     self.turns().into_iter().map(turn).collect()
                 }
                 Format::Mooncake => self.request(),
+                Format::SpeedBench => {
+                    let turns: Vec<String> = self.turns().into_iter().map(|(question, _)| question).collect();
+                    json!({"question_id": id, "category": "mixed", "turns": turns})
+                }
                 Format::LongBench => {
                     let choice = |made: &mut Self| made.sentences(4);
                     let length = self.draw(self.of.context);
@@ -298,7 +302,10 @@ mod tests {
             let dataset = dataset.unwrap_or_else(|error| panic!("{made:?}: {error}"));
             assert_eq!((dataset.conversations.len(), dataset.skipped, dataset.left_out), (12, 0, 0), "{made:?}");
             let turns: Vec<usize> = dataset.conversations.iter().map(|conversation| conversation.turns.len()).collect();
-            let single = matches!(made, SampleFormat::File(Format::OpenAi | Format::Mooncake | Format::LongBench));
+            let single = matches!(
+                made,
+                SampleFormat::File(Format::OpenAi | Format::Mooncake | Format::LongBench | Format::SpeedBench)
+            );
             assert!(
                 turns.iter().all(|turns| if single { *turns == 1 } else { (2..=4).contains(turns) }),
                 "{made:?}: {turns:?}"

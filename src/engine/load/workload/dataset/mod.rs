@@ -12,6 +12,7 @@ mod random;
 mod rows;
 mod shared_prefix;
 mod sharegpt;
+mod speed_bench;
 mod trace;
 
 use std::fmt;
@@ -20,10 +21,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::engine::load::Seed;
-use crate::engine::load::workload::{Conversation, Tokenizer};
+use crate::engine::load::workload::{ChatTemplate, Conversation, Tokenizer};
 
 pub use made::{Sample, SampleFormat};
-pub use random::{Corpus, RandomIds, random_ids, random_texts};
+pub use random::{Corpus, RandomIds, random_ids, random_texts, random_words};
 pub use rows::{Layout, ROW_BYTES_MAX, Row, Rows};
 pub use shared_prefix::{Groups, SharedPrefix, shared_prefix};
 pub use trace::BLOCK_TOKENS;
@@ -52,11 +53,13 @@ pub enum Format {
     UltraChat,
     /// JSONL of a long `input` with questions and answers.
     Loogle,
+    /// JSONL of `turns` with a `category`, of which the first is asked.
+    SpeedBench,
 }
 
 impl Format {
     /// All of them.
-    pub const ALL: [Format; 8] = [
+    pub const ALL: [Format; 9] = [
         Format::ShareGpt,
         Format::Custom,
         Format::OpenAi,
@@ -65,6 +68,7 @@ impl Format {
         Format::LongBench,
         Format::UltraChat,
         Format::Loogle,
+        Format::SpeedBench,
     ];
 
     /// Its name on command lines, as SGLang's tools have it.
@@ -78,6 +82,7 @@ impl Format {
             Format::LongBench => "longbench_v2",
             Format::UltraChat => "ultrachat",
             Format::Loogle => "loogle",
+            Format::SpeedBench => "speed-bench",
         }
     }
 }
@@ -201,6 +206,14 @@ pub struct Reading {
     pub block_tokens: u32,
     /// Recorded times are multiplied by this.
     pub slowdown: f64,
+    /// Rounds of a recorded request: further ones ask the same again, behind the answers so far.
+    pub rounds: u32,
+    /// Put behind every first question, and before a last `Assistant:`.
+    pub suffix: String,
+    /// First questions are sent as the text that it makes of them.
+    pub template: Option<Arc<ChatTemplate>>,
+    /// Only rows of this category.
+    pub category: Option<String>,
 }
 
 impl Default for Reading {
@@ -218,11 +231,30 @@ impl Default for Reading {
             tokenizer: None,
             block_tokens: BLOCK_TOKENS,
             slowdown: 1.0,
+            rounds: 1,
+            suffix: String::new(),
+            template: None,
+            category: None,
         }
     }
 }
 
 impl Reading {
+    /// The prompt that is made of a first question.
+    pub(self) fn prompt(&self, question: String) -> Result<String, String> {
+        /// What some datasets end their questions with.
+        const ASSISTANT: &str = "Assistant:";
+        let mut prompt = question;
+        if !self.suffix.is_empty() {
+            prompt.truncate(prompt.strip_suffix(ASSISTANT).map_or(prompt.len(), str::len));
+            prompt.extend([&self.suffix, ASSISTANT]);
+        }
+        match &self.template {
+            Some(template) => template.apply(&prompt),
+            None => Ok(prompt),
+        }
+    }
+
     /// Tokens of `text`: counted, or estimated from its words.
     pub(self) fn tokens(&self, text: &str, special: bool) -> Result<u32, String> {
         Ok(match &self.tokenizer {
@@ -265,6 +297,7 @@ pub fn read(input: impl BufRead, file: &str, format: Format, reading: &Reading) 
         Format::Agentic => agentic::read(input, file, reading),
         Format::LongBench => longbench::read(input, file, reading),
         Format::Loogle => longbench::read_loogle(input, file, reading),
+        Format::SpeedBench => speed_bench::read(input, file, reading),
     }?;
     if dataset.conversations.is_empty() {
         let Dataset { rows, skipped, left_out, passed_over, .. } = dataset;

@@ -51,6 +51,16 @@ pub fn random_ids(shape: &RandomIds, seed: Seed) -> Vec<Conversation> {
     (0..shape.requests).map(request).collect()
 }
 
+/// Prompts of random words, no two alike.
+pub fn random_words(shape: &RandomIds, seed: Seed) -> Vec<Conversation> {
+    let request = |number| {
+        let (tokens, output) = shape.lengths(seed, number);
+        let words = Passage::Drawn { purpose: "random-words", number: u64::from(number), tokens };
+        Conversation { turns: vec![Planned::new(Says::Made(vec![words]), output)], routing_key: None }
+    };
+    (0..shape.requests).map(request).collect()
+}
+
 /// Each prompt is one of `corpus`, repeated or cut to its length. `shape.requests` is a bound; there are no more than texts.
 ///
 /// # Errors

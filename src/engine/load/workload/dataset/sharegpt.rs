@@ -84,6 +84,7 @@ pub(super) fn read_dialogues(
 fn first_turn(dialogue: Dialogue, reading: &Reading) -> Result<Option<Conversation>, String> {
     let mut texts = dialogue.into_iter().map(|(_, text)| text);
     let (Some(prompt), Some(reply)) = (texts.next(), texts.next()) else { return Ok(None) };
+    let prompt = reading.prompt(prompt)?;
     let input = reading.tokens(&prompt, true)?;
     let output = reading.output.map_or_else(|| reading.tokens(&reply, true), Ok)?;
     let long = reading.context.is_some_and(|most| input.saturating_add(output) > most);
@@ -99,6 +100,10 @@ pub(super) fn all_turns(dialogue: Dialogue, reading: &Reading) -> Result<Option<
     let mut turns: Vec<Planned> = Vec::new();
     let mut said: Vec<(Role, String)> = Vec::new();
     let mut context = 0_u32;
+    let mut dialogue = dialogue;
+    if let Some((_, first)) = dialogue.iter_mut().find(|(speaker, _)| *speaker == Speaker::User) {
+        *first = reading.prompt(std::mem::take(first))?;
+    }
     let most = reading.max_turns.map_or(usize::MAX, |most| most as usize);
     // An end that nobody answers is a turn where the length of the answer is known.
     let end = reading.output.map(|_| (Speaker::Assistant, String::new()));
@@ -218,6 +223,15 @@ mod tests {
         assert_eq!((read.rows, read.left_out), (4, 3));
         reading.context = Some(4);
         assert_eq!(dataset(text, &reading).left_out, 4);
+    }
+
+    #[test]
+    fn a_suffix_stands_behind_the_first_question_and_before_the_word_for_the_answer() {
+        let text = r#"[{"conversations": [{"from": "human", "value": "one two Assistant:"}, {"from": "gpt", "value": "a b c"}]}]"#;
+        let reading = Reading { suffix: " be brief ".to_owned(), ..Reading::default() };
+        for reading in [reading.clone(), Reading { first_turn_only: true, ..reading }] {
+            assert_eq!(texts(&dataset(text, &reading))[0][0].0, "one two  be brief Assistant:");
+        }
     }
 
     #[test]

@@ -218,11 +218,25 @@ pub(super) fn read(input: impl BufRead, file: &str, reading: &Reading) -> Result
     dataset.left_out = dataset.rows
         - dataset.skipped
         - conversations.iter().map(|conversation| conversation.turns.len() as u64).sum::<u64>();
+    for conversation in &mut conversations {
+        conversation.turns = rounds(std::mem::take(&mut conversation.turns), reading.rounds);
+    }
     dataset.passed_over = conversations.len().min(reading.offset);
     dataset.conversations = choose(conversations, reading);
     dataset.estimated = reading.context.is_some() && reading.tokenizer.is_none();
     retime(&mut dataset.conversations, reading.slowdown);
     Ok(dataset)
+}
+
+/// `turns`, with each recorded prompt repeated `rounds` times: appended to the answers so far, as soon as the previous answer ends.
+fn rounds(turns: Vec<Planned>, rounds: u32) -> Vec<Planned> {
+    let more = |turn: Planned| {
+        let recorded = turn.whole && matches!(turn.says, Says::Made(_));
+        let again = Planned { whole: false, at: None, delay: Duration::ZERO, ..turn.clone() };
+        let count = if recorded { rounds.saturating_sub(1) as usize } else { 0 };
+        std::iter::once(turn).chain(std::iter::repeat_n(again, count))
+    };
+    turns.into_iter().flat_map(more).collect()
 }
 
 /// Times count from the first of all, and are stretched.
@@ -271,6 +285,18 @@ mod tests {
             &Reading { block_tokens: 16, ..Reading::default() },
         );
         assert_eq!(small.conversations[0].turns[0].says, Says::Made(vec![block(1, 16), block(2, 16), block(3, 8)]));
+    }
+
+    #[test]
+    fn further_rounds_ask_the_recorded_prompt_again_behind_the_answers() {
+        let read = dataset(PLAIN, &Reading { rounds: 3, ..Reading::default() });
+        let turns = &read.conversations[2].turns;
+        assert_eq!(
+            turns.iter().map(|turn| (turn.whole, turn.max_tokens)).collect::<Vec<_>>(),
+            [(true, 52), (false, 52), (false, 52)]
+        );
+        assert_eq!((turns[0].at.is_some(), turns[1].at, &turns[1].says), (true, None, &turns[0].says));
+        assert_eq!((read.rows, read.left_out), (3, 0));
     }
 
     #[test]

@@ -1,0 +1,90 @@
+//! Files of models and datasets on this machine: folders, and Hugging Face's local cache. The network is never asked.
+
+use std::path::{Path, PathBuf};
+
+/// The file of a tokenizer.
+pub const TOKENIZER: &str = "tokenizer.json";
+/// ShareGPT as `bench_serving` downloads it: its repository, and its file.
+const SHAREGPT: (&str, &str) =
+    ("anon8231489123/ShareGPT_Vicuna_unfiltered", "ShareGPT_V3_unfiltered_cleaned_split.json");
+
+/// The `tokenizer.json` that `name` means: a file, the folder that it is in, or a model of the local cache. `None` where there is none.
+pub fn tokenizer(name: &str) -> Option<PathBuf> {
+    let path = Path::new(name);
+    if path.is_file() {
+        return Some(path.to_owned());
+    }
+    let inside = path.join(TOKENIZER);
+    if inside.is_file() {
+        return Some(inside);
+    }
+    cached("models", name, TOKENIZER)
+}
+
+/// ShareGPT in the local cache.
+pub fn sharegpt() -> Option<PathBuf> {
+    cached("datasets", SHAREGPT.0, SHAREGPT.1)
+}
+
+/// `file` of the repository `name` (`ORGANISATION/NAME`) in the local cache: of its main revision, or else of any.
+fn cached(kind: &str, name: &str, file: &str) -> Option<PathBuf> {
+    if name.is_empty() || name.starts_with(['/', '.']) || name.matches('/').count() > 1 {
+        return None;
+    }
+    caches().into_iter().find_map(|cache| in_cache(&cache.join(format!("{kind}--{}", name.replace('/', "--"))), file))
+}
+
+fn in_cache(repository: &Path, file: &str) -> Option<PathBuf> {
+    let snapshots = repository.join("snapshots");
+    let main = std::fs::read_to_string(repository.join("refs").join("main")).ok();
+    let main = main.map(|revision| snapshots.join(revision.trim()).join(file)).filter(|path| path.is_file());
+    main.or_else(|| {
+        let mut others: Vec<PathBuf> =
+            std::fs::read_dir(&snapshots).ok()?.filter_map(|entry| Some(entry.ok()?.path().join(file))).collect();
+        others.sort();
+        others.into_iter().rfind(|path| path.is_file())
+    })
+}
+
+/// Where the cache may be, as `huggingface_hub` looks for it.
+fn caches() -> Vec<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = || variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
+    let hub = |folder: PathBuf| folder.join("hub");
+    let named = ["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"].into_iter().find_map(variable);
+    let found = named.or_else(|| variable("HF_HOME").map(hub)).or_else(|| Some(hub(home()?.join("huggingface"))));
+    found.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_has_a_file_by_its_main_revision_or_any() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let repository = folder.path().join("models--a--b");
+        for revision in ["1", "2"] {
+            std::fs::create_dir_all(repository.join("snapshots").join(revision)).expect("a folder");
+            std::fs::write(repository.join("snapshots").join(revision).join("f"), revision).expect("written");
+        }
+        let found = || in_cache(&repository, "f").map(|path| std::fs::read_to_string(path).expect("a file"));
+        assert_eq!(found().as_deref(), Some("2"));
+        std::fs::create_dir_all(repository.join("refs")).expect("a folder");
+        std::fs::write(repository.join("refs").join("main"), "1\n").expect("written");
+        assert_eq!(found().as_deref(), Some("1"));
+        assert_eq!(in_cache(&repository, "g"), None);
+    }
+
+    #[test]
+    fn a_tokenizer_is_a_file_or_its_folder_and_paths_are_not_names() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join(TOKENIZER);
+        std::fs::write(&file, "{}").expect("written");
+        assert_eq!(tokenizer(&folder.path().display().to_string()), Some(file.clone()));
+        assert_eq!(tokenizer(&file.display().to_string()), Some(file));
+        for none in ["", "/nowhere", "./nowhere", "a/b/c"] {
+            assert_eq!(tokenizer(none), None, "{none}");
+        }
+    }
+}
