@@ -16,7 +16,7 @@ pub fn open(path: &Path) -> io::Result<File> {
         return File::open(path);
     }
     let what = if kind.is_dir() {
-        return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder; name the files in it"));
+        return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder, and one file is expected"));
     } else if kind.is_fifo() {
         "a named pipe"
     } else if kind.is_socket() {

@@ -4,8 +4,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use mcctl::commands::flags::{Class, Table};
+use mcctl::commands::serve::{master_flags, metadata_flags, store_flags};
 use mcctl::engine::check::{Finding, Severity};
-use mcctl::engine::lint::{CHECKS, Source, check_scene, read};
+use mcctl::engine::lint::{
+    CHECKS, METADATA_FLAGS, NODE_FLAGS, REFUSED_BY_MASTER, REFUSED_BY_NODE, Source, UP_FLAGS, check_scene, read,
+};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -108,6 +112,97 @@ fn every_rule_has_a_fixture() {
         .collect();
     let without: Vec<&str> = CHECKS.iter().map(|check| check.id).filter(|id| !seen.contains(*id)).collect();
     assert!(without.is_empty(), "{without:?}");
+}
+
+#[test]
+fn lint_reports_the_flags_that_mcctl_serve_refuses() {
+    let absent = |table: &'static Table| {
+        let refused = table.flags().filter(|flag| matches!(flag.class, Class::Absent(_)));
+        refused.map(|flag| (flag.name, flag.default)).collect::<BTreeSet<_>>()
+    };
+    let known: BTreeSet<_> = REFUSED_BY_MASTER.iter().map(|refused| (refused.name, refused.default)).collect();
+    assert_eq!(known, absent(&master_flags::TABLE));
+    let node = absent(&store_flags::TABLE);
+    assert!(REFUSED_BY_NODE.iter().all(|refused| node.contains(&(refused.name, refused.default))), "{node:?}");
+}
+
+/// The flags of `table` and their aliases, without those of the log, which all services have.
+fn flags_of(table: &'static Table) -> BTreeSet<&'static str> {
+    let names = table.flags().flat_map(|flag| std::iter::once(flag.name).chain(flag.aliases.iter().copied()));
+    names.filter(|name| !name.starts_with("log_")).collect()
+}
+
+#[test]
+fn lint_knows_the_flags_of_mcctl() {
+    let known = |list: &[&'static str]| list.iter().copied().filter(|name| !matches!(*name, "help" | "h")).collect();
+    let node: BTreeSet<&str> = known(NODE_FLAGS);
+    assert_eq!(node, flags_of(&store_flags::TABLE));
+    let metadata: BTreeSet<&str> = known(METADATA_FLAGS);
+    assert!(flags_of(&metadata_flags::TABLE).is_subset(&metadata), "{metadata:?}");
+    let up: BTreeSet<&str> = known(UP_FLAGS);
+    let help = mcctl(&["up", "--help"]);
+    let flags = help
+        .succeeds()
+        .lines()
+        .filter_map(|line| line.trim_start().split("--").nth(1).filter(|_| line.trim_start().starts_with('-')));
+    let flags: BTreeSet<String> = flags
+        .map(|flag| flag.split([' ', '=', '[']).next().unwrap().replace('-', "_"))
+        .filter(|f| f != "help" && !f.starts_with("log_"))
+        .collect();
+    assert_eq!(up, flags.iter().map(String::as_str).collect());
+}
+
+#[test]
+fn the_known_flags_of_sglang_are_sorted() {
+    let known = include_str!("../../src/engine/lint/sglang_flags.txt");
+    let names: Vec<&str> = known.lines().collect();
+    assert!(names.len() > 500 && names.is_sorted() && names.contains(&"hicache_size"));
+    assert!(names.iter().all(|name| name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')));
+}
+
+#[test]
+fn a_folder_is_read_with_its_subfolders() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::create_dir_all(at("base/.git")).unwrap();
+    for name in ["service.yaml", "master.yaml"] {
+        fs::copy(
+            fixtures("bad").iter().find(|f| f.ends_with("selector-files")).unwrap().join(name),
+            at("base").join(name),
+        )
+        .unwrap();
+    }
+    fs::write(at("package.json"), "{\"name\": \"a\"}\n").unwrap();
+    fs::write(at("notes.md"), "# Notes\n").unwrap();
+    fs::write(at("base/.git/x.yaml"), "[").unwrap();
+    let folder = dir.path().to_str().unwrap();
+    let run = mcctl(&["lint", folder, "--json"]);
+    let document: Value = serde_json::from_str(&run.stdout).expect("one JSON document");
+    assert_eq!((run.code, document["files"].as_array().map(Vec::len)), (1, Some(2)), "{run:?}");
+    let ids: Vec<_> = document["findings"].as_array().unwrap().iter().map(|finding| &finding["id"]).collect();
+    assert!(ids.iter().any(|id| **id == "selector"), "{ids:?}");
+    assert!(run.stderr.contains("package.json") && !run.stderr.contains("notes.md"), "{run:?}");
+    fs::remove_dir_all(at("base")).unwrap();
+    fs::remove_file(at("package.json")).unwrap();
+    let run = mcctl(&["lint", folder]);
+    assert!(run.code == 2 && run.stderr.contains("no manifest in"), "{run:?}");
+    assert_eq!(mcctl(&["doctor", "--only", "config", "--file", folder]).code, 2);
+}
+
+#[test]
+fn no_remedy_for_mcctl_serve_master_names_a_flag_that_it_refuses() {
+    let found = |line: &str| lint(&[("start.sh".to_owned(), format!("mcctl serve master{line}\n"))]);
+    let mut all = found("");
+    for refused in REFUSED_BY_MASTER {
+        let value = if refused.default == "false" { "true" } else { "enforce" };
+        let of_flag = found(&format!(" --{}={value}", refused.name));
+        assert!(of_flag.iter().any(|f| f.id == "unsupported" && f.severity == Severity::Error), "{of_flag:#?}");
+        all.extend(of_flag);
+    }
+    for finding in all {
+        let next = &finding.remedy;
+        assert!(!next.contains("add --") && !next.contains("=true"), "{finding:#?}");
+    }
 }
 
 #[test]

@@ -2,14 +2,25 @@
 
 use crate::commands::doctor::Args;
 use crate::commands::error::Failure;
-use crate::commands::lint;
+use crate::commands::lint::{self, inputs};
 use crate::engine::doctor::config::{self as doctor, Question};
 use crate::engine::sys::Tree;
 
 /// Files, environment and processes.
 pub(super) fn read(args: &Args, tree: &Tree) -> Result<Question, Failure> {
-    let texts = args.file.iter().map(|name| Ok((lint::shown(name).to_owned(), lint::load(name)?)));
-    let texts = texts.collect::<Result<Vec<_>, Failure>>()?;
+    let (inputs, unread) = inputs::load(&args.file);
+    if let Some((_, failure)) = unread.into_iter().next() {
+        return Err(failure);
+    }
+    let texts: Vec<(String, Vec<u8>)> = inputs
+        .into_iter()
+        // What is in a folder may be about something else.
+        .filter(|input| {
+            !input.is_of_folder
+                || doctor::file(input.name.as_str(), &input.bytes).is_none_or(|e| !input.is_passed_over(&e))
+        })
+        .map(|input| (input.name, input.bytes))
+        .collect();
     let files = match texts.is_empty() {
         true => None,
         false => Some(doctor::files(&texts).map_err(|(name, error)| lint::unreadable(&name, &error))?),

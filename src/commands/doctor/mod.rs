@@ -94,8 +94,8 @@ pub struct Args {
     /// Look at another host: a folder with copies of its /sys, /proc, /etc and /dev
     #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
     root: PathBuf,
-    /// Files of one deployment to hold to the rules of mcctl lint; - is stdin
-    #[arg(long, value_name = "FILE", num_args = 1..)]
+    /// Files of one deployment, or folders of them, to check with the rules of mcctl lint; - is stdin
+    #[arg(long, value_name = "FILE|DIR", num_args = 1..)]
     file: Vec<String>,
     /// Processes to hold to the same rules [default: all of SGLang, Mooncake and mcctl that can be seen]
     #[arg(long, value_name = "PID,...", value_delimiter = ',')]

@@ -212,6 +212,7 @@ impl RunningArgs {
             output::say(discovery::note(found.as_ref()));
             link.metadata_server = Some(found.map_or(MetadataUri::P2p, |found| found.metadata).to_string());
         }
+        let is_metadata_assumed = link.metadata_server.is_none() && variable.is_none();
         let metadata = match (&link.metadata_server, variable) {
             (Some(text), _) => node::metadata(text, format!("--metadata-server {text}"))?,
             (None, Some(text)) => node::metadata(&text, format!("MOONCAKE_TE_META_DATA_SERVER={text}"))?,
@@ -230,6 +231,7 @@ impl RunningArgs {
             },
             admins,
             metadata,
+            is_metadata_assumed,
             metadata_cluster: cluster_id,
             node: plan.map(|plan| plan.config),
             planned: self.node_names.clone(),

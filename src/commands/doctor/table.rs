@@ -38,11 +38,13 @@ pub(super) fn render(reports: &[Report], verbose: bool) -> String {
     let sum = Summary::of(reports);
     let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     text.push_str(&format!(
-        "{}{}: {} passed, {} skipped; {}, {}, {}\n",
+        "{}{}: {} passed, {} skipped, {} with findings\n{}: {}, {}, {}\n",
         if text.is_empty() { "" } else { "\n" },
         count(sum.checks, "check"),
         sum.passed,
         sum.skipped,
+        sum.found,
+        count(sum.errors + sum.warnings + sum.infos, "finding"),
         count(sum.errors, "error"),
         count(sum.warnings, "warning"),
         count(sum.infos, "info"),

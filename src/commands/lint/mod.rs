@@ -2,27 +2,26 @@
 //!
 //! Only reads and prints; what is wrong is decided by [`crate::engine::lint`].
 
+pub(in crate::commands) mod inputs;
 mod report;
 
-use std::io::{self, Read};
-use std::path::Path;
-
 use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::{input, output};
+use crate::commands::output;
 use crate::engine::check::{Finding, Severity};
-use crate::engine::lint::{CHECKS, FILE_BYTES_MAX, Kind, ReadError, Source, check_scene, read_each};
+use crate::engine::lint::{CHECKS, Kind, ReadError, Source, check_scene, read_each};
 
 /// What to read, and what to say.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Kinds are told apart by content and name: Kubernetes YAML (RoleBasedGroups, too), compose files, systemd \
     units, environment files, shell scripts and command lines, the store's JSON, SGLang's extra config, the master's \
-    --config_path file. Give all files of one deployment together: rules look across them.\n\
+    --config_path file, vLLM's MOONCAKE_CONFIG_PATH file, LMCache's YAML. Give all files of one deployment together: rules look across \
+    them. Of a folder, files ending in .yaml, .yml, .json, .service, .env, .sh and .bash are read, subfolders included.\n\
     Exit codes: 0 nothing at or above --fail-on, 1 something, 2 an input that cannot be read (the others are judged)."
 )]
 pub struct Args {
-    /// Files of one deployment; - is stdin
-    #[arg(value_name = "FILE", required_unless_present = "list")]
+    /// Files of one deployment, or folders of them; - is stdin
+    #[arg(value_name = "FILE|DIR", required_unless_present = "list")]
     files: Vec<String>,
     /// What all files are, instead of telling by content and name
     #[arg(long, value_enum, value_name = "KIND")]
@@ -57,6 +56,8 @@ enum Word {
     StoreConfig,
     ExtraConfig,
     MasterConfig,
+    VllmConfig,
+    LmcacheConfig,
 }
 
 impl From<Word> for Kind {
@@ -70,6 +71,8 @@ impl From<Word> for Kind {
             Word::StoreConfig => Kind::StoreConfig,
             Word::ExtraConfig => Kind::ExtraConfig,
             Word::MasterConfig => Kind::MasterConfig,
+            Word::VllmConfig => Kind::VllmConfig,
+            Word::LmcacheConfig => Kind::LmcacheConfig,
         }
     }
 }
@@ -110,23 +113,20 @@ impl Args {
         if let Some(text) = &self.release {
             known_release(text)?;
         }
-        let (mut texts, mut unread) = (Vec::new(), Vec::new());
-        for name in &self.files {
-            match load(name) {
-                Ok(bytes) => texts.push((name.as_str(), bytes)),
-                Err(failure) => unread.push((shown(name), failure)),
-            }
-        }
+        let (inputs, mut unread) = inputs::load(&self.files);
         let kind = self.kind.map(Kind::from);
         let sources: Vec<Source<'_>> =
-            texts.iter().map(|(name, bytes)| Source { name: shown(name), bytes, kind }).collect();
+            inputs.iter().map(|input| Source { name: &input.name, bytes: &input.bytes, kind }).collect();
         let (mut scene, left) = read_each(&sources);
         let mut names: Vec<&str> = sources.iter().map(|source| source.name).collect();
         for (name, error) in &left {
-            if let ReadError::NothingToCheck { .. } = error {
+            let is_passed_over = inputs.iter().any(|input| input.name == *name && input.is_passed_over(error));
+            if is_passed_over || matches!(error, ReadError::NothingToCheck { .. }) {
                 output::say(format!("{name}: {error}"));
             } else {
-                unread.extend(names.iter().find(|known| ***known == **name).map(|n| (*n, unreadable(name, error))));
+                unread.push((name.clone(), unreadable(name, error)));
+            }
+            if !matches!(error, ReadError::NothingToCheck { .. }) {
                 names.retain(|known| **known != **name);
             }
         }
@@ -172,28 +172,6 @@ fn known_release(text: &str) -> Result<(), Failure> {
         .next("write numbers with dots, e.g. 0.3.13.post1"))
 }
 
-/// The name in findings.
-pub(in crate::commands) fn shown(name: &str) -> &str {
-    if name == "-" { "stdin" } else { name }
-}
-
-/// The bytes of a file; one more than are allowed when there are more.
-pub(in crate::commands) fn load(name: &str) -> Result<Vec<u8>, Failure> {
-    let most = FILE_BYTES_MAX as u64 + 1;
-    let mut bytes = Vec::new();
-    let read = match name {
-        "-" => io::stdin().lock().take(most).read_to_end(&mut bytes),
-        path => input::open(Path::new(path)).and_then(|file| file.take(most).read_to_end(&mut bytes)),
-    };
-    read.map_err(|error| {
-        Failure::usage(format!("cannot read {}", shown(name)))
-            .tried(format!("read {name}"))
-            .found(error.to_string())
-            .next("name files that are there; - reads stdin")
-    })?;
-    Ok(bytes)
-}
-
 /// Why a file is nothing that can be judged, in the user's words.
 pub(in crate::commands) fn unreadable(name: &str, error: &ReadError) -> Failure {
     let at = error.line().map_or_else(|| name.to_owned(), |line| format!("{name}:{line}"));
@@ -201,9 +179,9 @@ pub(in crate::commands) fn unreadable(name: &str, error: &ReadError) -> Failure 
         ReadError::Yaml { templated: true, .. } => {
             "it is a template: give what it renders (helm template, kustomize build)"
         }
-        ReadError::Unknown => "say what it is with --kind",
+        ReadError::Unknown => "give its kind with --kind",
         ReadError::Empty => "give a file with something in it",
-        _ => "mend the file, or say with --kind what it is",
+        _ => "fix the file, or give its kind with --kind",
     };
     Failure::usage(format!("cannot read {at}")).found(error.to_string()).next(next)
 }

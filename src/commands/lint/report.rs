@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::commands::error::Failure;
 use crate::engine::check::{Finding, Severity};
-use crate::engine::lint::{CHECKS, Role, Scene};
+use crate::engine::lint::{CHECKS, Make, Role, Scene};
 
 /// `--json`, schema `mcctl.lint/1`.
 #[derive(Debug, Serialize)]
@@ -33,13 +33,18 @@ struct ProcessLine<'a> {
     role: &'static str,
     name: &'a str,
     place: String,
+    /// Whose program it is, `upstream` or `mcctl`: remedies are for that one.
+    program: &'static str,
+    /// The release of Mooncake that is assumed; absent where neither `--release` nor an image names one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    release: Option<String>,
 }
 
 impl<'a> Document<'a> {
     /// What was read and found.
     pub fn new(
         files: &'a [&'a str],
-        unread: &'a [(&'a str, Failure)],
+        unread: &'a [(String, Failure)],
         scene: &'a Scene,
         findings: &'a [Finding],
     ) -> Document<'a> {
@@ -47,7 +52,13 @@ impl<'a> Document<'a> {
         let unread = unread.iter().map(|(name, failure)| UnreadLine { name, reason: reason(failure) }).collect();
         let counts = counts(findings);
         let known = scene.processes.iter().filter(|process| process.role != Role::Other);
-        let processes = known.map(|p| ProcessLine { role: p.role.noun(), name: &p.name, place: p.place.to_string() });
+        let processes = known.map(|p| ProcessLine {
+            role: p.role.noun(),
+            name: &p.name,
+            place: p.place.to_string(),
+            program: p.make.word(),
+            release: scene.release_of(p).filter(|_| p.make == Make::Upstream),
+        });
         Document { schema: "mcctl.lint/1", files, unread, processes: processes.collect(), findings, counts }
     }
 }

@@ -245,8 +245,6 @@ fn programs(wanted: &Deployment) -> Result<(), DeployError> {
     }
     let not_there = if wanted.master.ha.is_some() {
         Some(("master.ha", "mcctl's master has no high availability yet; use programs = \"upstream\""))
-    } else if wanted.transfer.protocol == Protocol::Rdma {
-        Some(("transfer.protocol", "mcctl's nodes have no rdma yet; use programs = \"upstream\""))
     } else if !wanted.nodes.ssd_path.is_empty() {
         Some(("nodes.ssd_path", "mcctl's nodes have no SSD tier yet; use programs = \"upstream\""))
     } else {

@@ -64,8 +64,17 @@ fn gflags(args: &[Said]) -> Vec<Flag> {
         if word.text == "--" {
             break;
         }
+        // `-Dkey=value` of `mcctl serve store`.
+        if let Some(pair) = word.text.strip_prefix("-D").filter(|pair| pair.contains('=')) {
+            let (value, place) = (Some(Said::new(pair, word.place.clone())), word.place.clone());
+            flags.push(Flag { name: "D".into(), spelled: "-D".into(), value, place, stray: None });
+            continue;
+        }
         let Some((name, value)) = split(word) else { continue };
-        let mut name = name.replace('-', "_");
+        let mut name = match name.replace('-', "_") {
+            define if define == "define" => "D".to_owned(),
+            name => name,
+        };
         let spelled = word.text.split('=').next().unwrap_or_default().to_owned();
         let mut flag = Flag { name: name.clone(), spelled, value, place: word.place.clone(), stray: None };
         if flag.value.is_none() {

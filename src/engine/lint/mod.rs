@@ -7,9 +7,11 @@
 //!
 //! Start reading at `scene.rs`, then `rules/mod.rs`, which has the catalogue.
 
+mod connectors;
 mod flags;
 mod names;
 mod node;
+mod programs;
 mod quantity;
 mod read;
 mod rules;
@@ -18,6 +20,7 @@ mod settings;
 mod words;
 
 pub use node::{FILE_BYTES_MAX, Node};
+pub use programs::{METADATA_FLAGS, NODE_FLAGS, REFUSED_BY_MASTER, REFUSED_BY_NODE, Refused, UP_FLAGS};
 pub use read::proc::{environment, process as running_process};
 pub use read::{Kind, ReadError, Source, read, read_each};
 pub use rules::{CHECKS, check_scene};

@@ -2,6 +2,8 @@
 //!
 //! From `mooncake_master --help`, the words in the wheel's binaries and scripts, and SGLang's sources.
 
+use std::sync::LazyLock;
+
 /// What a flag of the master takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlagKind {
@@ -325,7 +327,17 @@ pub const ENGINE_VARIABLES: &[&str] = &[
     "MC_EFA_NIC_SELECTION",
     "MC_FILEREAD_WORKERS",
     "MC_NOF_TRTYPE",
+    "MC_NOF_INFLIGHT_BYTES_LIMIT",
+    "MC_NOF_SUBMIT_CHUNK_BYTES",
+    "MC_NOF_WORKERS",
+    "MC_FORCE_MUSA",
+    "MC_INTRANODE_NVLINK",
+    "MC_TE_FILTERS_EXCLUDE",
+    "MC_TPU_PJRT_LIB",
 ];
+
+/// Beginnings of variables of hardware whose names vary.
+pub const VARIABLE_PREFIXES: &[&str] = &["MC_MUSA_"];
 
 /// Variables that `mooncake_store_service` reads into its settings.
 pub const SERVICE_VARIABLES: &[&str] = &[
@@ -442,6 +454,9 @@ pub const MORE_VARIABLES: &[&str] = &[
     "MOONCAKE_SNAPSHOT_LOCAL_PATH",
     "MOONCAKE_STORE_CHECKSUM",
     "MOONCAKE_USE_URING",
+    "MOONCAKE_PREFERRED_SEGMENT",
+    "MOONCAKE_REQUESTER_LOCAL_HOSTNAME",
+    "MOONCAKE_STORAGE_ROOT_DIR",
     "MOONCAKE_ABORT_REQUEST_TIMEOUT",
     "MOONCAKE_SENDER_WORKERS",
     "MOONCAKE_SIDE_CHANNEL_PORT",
@@ -485,22 +500,28 @@ pub const HICACHE_VARIABLES: &[&str] = &[
     "SGLANG_HICACHE_TMA_TRANSFER",
 ];
 
-/// Flags of SGLang's HiCache.
-pub const HICACHE_FLAGS: &[&str] = &[
-    "hicache_host_memory_fraction",
-    "hicache_host_memory_mode",
-    "hicache_io_backend",
-    "hicache_mem_layout",
-    "hicache_ratio",
-    "hicache_size",
-    "hicache_storage_backend",
-    "hicache_storage_backend_extra_config",
-    "hicache_storage_prefetch_policy",
-    "hicache_storage_prefetch_retry_max_attempts",
-    "hicache_storage_prefetch_retry_poll_interval",
-    "hicache_write_policy",
-    "enable_hierarchical_cache",
-    "enable_hicache",
+/// Flags of SGLang 0.5.23, with `_`, in order.
+pub static SGLANG_FLAGS: LazyLock<Vec<&'static str>> =
+    LazyLock::new(|| include_str!("sglang_flags.txt").lines().collect());
+
+/// The flag by which a decode server writes its cache to the store without HiCache.
+pub const DECODE_OFFLOAD: &str = "disaggregation_decode_enable_offload_kvcache";
+
+/// Flags of SGLang with a fixed set of values, and those.
+#[rustfmt::skip]
+pub const SGLANG_VALUES: &[(&str, &[&str])] = &[
+    ("disaggregation_decode_allocation_policy", &["early", "prefill_complete"]),
+    ("disaggregation_mode", &["null", "prefill", "decode"]),
+    ("disaggregation_transfer_backend", &["mooncake", "nixl", "ascend", "fake", "mori", "mooncake_tcp"]),
+    ("hicache_host_memory_mode", &["cache", "buffer_only"]),
+    ("hicache_io_backend", &["direct", "kernel", "kernel_ascend"]),
+    ("hicache_storage_backend", &[
+        "file", "sim", "mooncake", "npu_memcache", "hf3fs", "nixl", "aibrix", "dynamic", "eic", "simm", "mori", "shm", "tensorcast",
+        "seaweedfs",
+    ]),
+    ("hicache_write_policy", &["write_back", "write_through", "write_through_selective"]),
+    ("radix_eviction_policy", &["lru", "lfu", "slru", "priority", "tlru"]),
+    ("unified_cache_external_linker_backend", &["mooncake", "mori", "dynamic"]),
 ];
 
 /// Keys of the store service's settings file, and the variable of each.
@@ -542,4 +563,5 @@ pub const SGLANG_KEYS: &[(&str, &str)] = &[
     ("prefetch_timeout_per_ki_token", ""),
     ("hicache_storage_pass_prefix_keys", ""),
     ("tp_lcm_size", ""),
+    ("interface_v1", ""),
 ];

@@ -41,6 +41,8 @@ pub enum Role {
     RealClient,
     /// A SGLang server.
     Sglang(Mode),
+    /// A vLLM server.
+    Vllm,
     /// A router in front of SGLang servers.
     Router,
     /// `mcctl up`: all in one.
@@ -73,6 +75,7 @@ impl Role {
             Role::Sglang(Mode::Whole) => "SGLang server",
             Role::Sglang(Mode::Prefill) => "prefill server",
             Role::Sglang(Mode::Decode) => "decode server",
+            Role::Vllm => "vLLM server",
             Role::Router => "router",
             Role::Up => "mcctl up",
             Role::Environment => "environment",
@@ -98,6 +101,16 @@ pub enum Make {
     Upstream,
     /// This one.
     Mcctl,
+}
+
+impl Make {
+    /// The value in JSON.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Make::Upstream => "upstream",
+            Make::Mcctl => "mcctl",
+        }
+    }
 }
 
 /// Who starts a process, and so what its limits are written in.
@@ -256,6 +269,17 @@ pub struct Limits {
     pub grace: Option<Said>,
 }
 
+/// A port that a container declares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeclaredPort {
+    /// The port number in the container.
+    pub number: u16,
+    /// The name by which Services may refer to it.
+    pub name: Option<String>,
+    /// The line of the declaration.
+    pub place: Place,
+}
+
 /// A process that is to be started, or runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
@@ -289,8 +313,10 @@ pub struct Process {
     pub limits: Limits,
     /// How it is probed.
     pub probes: Vec<Probe>,
-    /// Ports that are declared: number, name.
-    pub ports: Vec<(u16, Option<String>)>,
+    /// Ports that are declared.
+    pub ports: Vec<DeclaredPort>,
+    /// Options of `docker run` behind the image, where they are arguments of the program.
+    pub misplaced: Vec<Said>,
     /// What is run before it is ended.
     pub pre_stop: Option<Said>,
     /// The settings file that it reads, if it was given, too.
@@ -371,6 +397,18 @@ pub enum DocumentKind {
     Extra,
     /// `mooncake_master --config_path`.
     Master,
+    /// `MOONCAKE_CONFIG_PATH` of a vLLM server: the store's keys, and `mode`.
+    Vllm,
+    /// `LMCACHE_CONFIG_FILE`.
+    Lmcache,
+}
+
+impl DocumentKind {
+    /// May a process that names a file of kind `wanted` read one of this kind? vLLM and the store service share a variable.
+    pub fn is_read_as(self, wanted: DocumentKind) -> bool {
+        let shared = [DocumentKind::Store, DocumentKind::Vllm];
+        self == wanted || shared.contains(&self) && shared.contains(&wanted)
+    }
 }
 
 /// A settings file.
@@ -420,6 +458,22 @@ pub struct Scene {
     pub release: Option<String>,
 }
 
+impl Scene {
+    /// The release of Mooncake that `process` runs: the one that was given, or that of the tag of its image.
+    pub fn release_of(&self, process: &Process) -> Option<String> {
+        let image = || release_of_image(&process.image.as_ref()?.text);
+        self.release.clone().or_else(image)
+    }
+}
+
+/// The release in the tag of an image of Mooncake: `0.3.12.post1`.
+pub fn release_of_image(image: &str) -> Option<String> {
+    let (path, tag) = image.rsplit_once(':')?;
+    let tag = tag.trim_start_matches('v');
+    let plain = tag.starts_with("0.3.") && path.contains("mooncake");
+    plain.then(|| tag.split('-').next().unwrap_or(tag).to_owned())
+}
+
 impl Process {
     /// A process of which only its place is known.
     pub fn new(name: impl Into<String>, role: Role, place: Place, habitat: Habitat) -> Process {
@@ -440,6 +494,7 @@ impl Process {
             limits: Limits::default(),
             probes: Vec::new(),
             ports: Vec::new(),
+            misplaced: Vec::new(),
             pre_stop: None,
             config: None,
             env_files: Vec::new(),

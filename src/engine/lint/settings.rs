@@ -9,7 +9,7 @@ use crate::engine::base::ByteSize;
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::check::Place;
 use crate::engine::lint::flags::{self, Flag};
-use crate::engine::lint::names::{SERVICE_KEYS, SGLANG_KEYS};
+use crate::engine::lint::names::{DECODE_OFFLOAD, SERVICE_KEYS, SGLANG_KEYS};
 use crate::engine::lint::node::{Node, Value};
 use crate::engine::lint::read::config_path;
 use crate::engine::lint::scene::{DocumentKind, Habitat, Make, Process, Role, Said, Scene, Variable};
@@ -286,7 +286,7 @@ impl<'s> Seen<'s> {
             Role::Sglang(_) if self.process.habitat == Habitat::File => Some(true),
             Role::Sglang(_) => {
                 let linker = self.switch(&["enable_unified_cache_external_linker"]);
-                let hicache = self.switch(&["enable_hierarchical_cache", "enable_hicache"]);
+                let hicache = self.switch(&["enable_hierarchical_cache", "enable_hicache", DECODE_OFFLOAD]);
                 let backend = self.flag(&["hicache_storage_backend"]).map(|f| f.said());
                 match backend {
                     Some(said) if !said.is_known() => None,

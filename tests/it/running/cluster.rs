@@ -53,6 +53,7 @@ fn question(rpc: u16, admins: &[u16], metadata: MetadataUri) -> Question {
         master: MasterAt::Address(here(rpc)),
         admins: admins.iter().map(|port| here(*port)).collect(),
         metadata,
+        is_metadata_assumed: false,
         metadata_cluster: None,
         node: Ok(node),
         planned: Vec::new(),

@@ -56,6 +56,41 @@ fn a_store_that_up_started_is_well() {
 }
 
 #[test]
+fn nodes_found_over_http_are_not_called_dead_without_metadata_server() {
+    let (_service, environment) = up();
+    let value = |name: &str| environment.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone()).expect(name);
+    let admin = format!("127.0.0.1:{}", value("MOONCAKE_MASTER_METRICS_PORT"));
+    let run = mcctl(&[
+        "doctor",
+        "--only",
+        "nodes-answer",
+        "--master",
+        &value("MOONCAKE_MASTER"),
+        "--admin",
+        &admin,
+        "--json",
+    ]);
+    let document: Value = serde_json::from_str(&run.stdout).expect("JSON");
+    assert_eq!(document["summary"]["errors"], json!(0), "{document:#}");
+}
+
+#[test]
+fn the_totals_of_checks_and_findings_add_up() {
+    let run = mcctl(&["doctor", "--only", "host,cluster", "--master", "127.0.0.1:1", "--json"]);
+    let document: Value = serde_json::from_str(&run.stdout).expect("JSON");
+    let of = |name: &str| document["summary"][name].as_u64().expect("a count");
+    assert_eq!(of("checks"), of("passed") + of("skipped") + of("found"));
+    let run = mcctl(&["doctor", "--only", "host,cluster", "--master", "127.0.0.1:1"]);
+    let numbers = |line: &str| -> Vec<u64> {
+        line.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect()
+    };
+    let lines: Vec<Vec<u64>> = run.stdout.lines().rev().take(2).map(numbers).collect();
+    let [findings, checks] = &lines[..] else { panic!("{run:?}") };
+    assert_eq!(checks[0], checks[1..].iter().sum::<u64>(), "{run:?}");
+    assert_eq!(findings[0], findings[1..].iter().sum::<u64>(), "{run:?}");
+}
+
+#[test]
 fn no_cluster_is_looked_at_where_none_is_named_and_none_asked_for() {
     let run = mcctl(&["doctor", "--skip", "host,wheel"]);
     assert!(run.succeeds().contains("no master is named: give --master HOST:PORT"), "{run:?}");

@@ -77,6 +77,17 @@ fn a_stand_by_is_not_ready() {
 }
 
 #[test]
+fn nodes_of_mcctl_get_the_rdma_devices() {
+    let all = one("programs = \"mcctl\"\n[model]\npath = \"m\"\n[master]\nhosts = [\"10.0.0.1\"]\n[transfer]\n\
+                   protocol = \"rdma\"\ndevices = [\"mlx5_0\", \"mlx5_1\"]\n[nodes]\nhosts = [\"10.0.1.1\"]\n\
+                   segment = \"1GiB\"\n[serving]\nhosts = [\"10.0.2.1\"]\n");
+    let node = all.iter().find(|launch| launch.role == Role::Store).expect("a node");
+    assert_eq!(node.variable("MOONCAKE_PROTOCOL"), Some("rdma"));
+    assert_eq!(node.variable("MOONCAKE_DEVICE"), Some("mlx5_0,mlx5_1"));
+    assert!(node.resources.rdma && node.resources.memlock);
+}
+
+#[test]
 fn the_release_and_the_programs_decide_the_flags() {
     let nodes = "[model]\npath = \"m\"\n[nodes]\nhosts = [\"127.0.0.1\"]\n";
     let new = one(nodes);

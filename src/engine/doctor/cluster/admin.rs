@@ -28,6 +28,12 @@ pub async fn has_role(fetcher: &Fetcher, at: &HostPort) -> Option<bool> {
     Some(answer.is_ok())
 }
 
+/// Is it a master of mcctl? It has `/ready`, which no `mooncake_master` up to 0.3.13 has.
+pub async fn is_mcctl(fetcher: &Fetcher, at: &HostPort) -> Option<bool> {
+    let answer = fetcher.get(&format!("http://{at}/ready")).await.ok()?;
+    Some(answer.is_ok() || answer.status == 503)
+}
+
 /// `/metrics`.
 pub async fn metrics(fetcher: &Fetcher, at: &HostPort) -> Option<Samples> {
     let answer = fetcher.get(&format!("http://{at}/metrics")).await.ok()?;

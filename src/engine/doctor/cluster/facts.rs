@@ -96,6 +96,8 @@ pub struct Admin {
     pub summary: Option<String>,
     /// Has it `/role`, as from 0.3.11 on?
     pub has_role: Option<bool>,
+    /// Is it `mcctl serve master`, which alone has `/ready`?
+    pub is_mcctl: Option<bool>,
 }
 
 /// `/health`.
@@ -217,6 +219,8 @@ pub struct Records {
 pub struct Metadata {
     /// Its URL; `None` = `P2PHANDSHAKE`.
     pub url: Option<String>,
+    /// Neither a flag nor a variable nor the master named it: the default was taken, and the nodes may use another one.
+    pub is_assumed: bool,
     /// Does it answer?
     pub reached: Asked<()>,
     /// How long all its questions took.
@@ -395,6 +399,7 @@ pub mod made_up {
                 metrics: Some(page(2, 4)),
                 summary: Some("Snapshots: Success=0, Fail=0".to_owned()),
                 has_role: Some(true),
+                is_mcctl: Some(false),
             }],
             leader: None,
             segments: Some(Ok(Listing {
@@ -405,7 +410,13 @@ pub mod made_up {
             before: Some(page(0, 0)),
             after: Some(page(2, 4)),
             nodes: vec![node(1), node(2)],
-            metadata: Metadata { url: None, reached: Ok(()), took: Duration::ZERO, planned: Vec::new() },
+            metadata: Metadata {
+                url: None,
+                is_assumed: false,
+                reached: Ok(()),
+                took: Duration::ZERO,
+                planned: Vec::new(),
+            },
             journeys: Journeys {
                 none: None,
                 bytes: 1 << 20,

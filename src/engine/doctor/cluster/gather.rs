@@ -176,13 +176,22 @@ async fn admins<E: Env>(
             metrics: admin::metrics(fetcher, at).await,
             summary: admin::summary(fetcher, at).await,
             has_role: admin::has_role(fetcher, at).await,
+            is_mcctl: admin::is_mcctl(fetcher, at).await,
         }
     };
     stream::iter(at).map(one).buffered(AT_ONCE).collect().await
 }
 
 fn silent(at: &HostPort, why: String) -> Admin {
-    Admin { at: at.clone(), health: Err(why), took: Duration::ZERO, metrics: None, summary: None, has_role: None }
+    Admin {
+        at: at.clone(),
+        health: Err(why),
+        took: Duration::ZERO,
+        metrics: None,
+        summary: None,
+        has_role: None,
+        is_mcctl: None,
+    }
 }
 
 fn metadata(question: &Question) -> Metadata {
@@ -190,7 +199,8 @@ fn metadata(question: &Question) -> Metadata {
         MetadataUri::P2p => None,
         MetadataUri::Http(url) => Some(url.clone()),
     };
-    Metadata { url, reached: Ok(()), took: Duration::ZERO, planned: Vec::new() }
+    let is_assumed = question.is_metadata_assumed;
+    Metadata { url, is_assumed, reached: Ok(()), took: Duration::ZERO, planned: Vec::new() }
 }
 
 /// One node per endpoint; asked, and looked up in the metadata service.

@@ -34,6 +34,8 @@ pub struct Question {
     pub admins: Vec<HostPort>,
     /// Where segments are found.
     pub metadata: MetadataUri,
+    /// Is that only the default, which no flag, variable or master named?
+    pub is_metadata_assumed: bool,
     /// `MC_METADATA_CLUSTER_ID`, part of every key there.
     pub metadata_cluster: Option<String>,
     /// How this host joins as a client (its segment is 0 bytes), or why it cannot; no bytes are moved then. The master in it is

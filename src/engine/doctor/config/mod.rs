@@ -38,6 +38,11 @@ pub fn files(texts: &[(String, Vec<u8>)]) -> Result<Scene, (String, ReadError)> 
     read(&sources)
 }
 
+/// Why the file `name` cannot be judged, if it cannot.
+pub fn file(name: &str, bytes: &[u8]) -> Option<ReadError> {
+    read(&[Source { name, bytes, kind: None }]).err().map(|(_, error)| error)
+}
+
 /// The process `pid`; `None` where there is none, or none of SGLang, Mooncake or mcctl.
 pub fn process(tree: &Tree, pid: u32) -> Option<Process> {
     let bytes = |name: &str| {

@@ -6,7 +6,7 @@ use crate::engine::check::Place;
 use crate::engine::lint::node::{Node, Text, Value};
 use crate::engine::lint::read::launch::{self, assignment, expanded};
 use crate::engine::lint::scene::{
-    Habitat, Mount, MountSource, Probe, ProbeFor, ProbeHow, Process, Role, Said, Scene, Variable,
+    DeclaredPort, Habitat, Mount, MountSource, Probe, ProbeFor, ProbeHow, Process, Role, Said, Scene, Variable,
 };
 use crate::engine::lint::words::commands;
 
@@ -191,7 +191,7 @@ fn limits(node: &Node, file: &Arc<str>, process: &mut Process) {
     for port in node.get("ports").map_or(&[][..], Node::items) {
         let inner = port.text().and_then(|text| text.rsplit(':').next()?.split('/').next()?.parse().ok());
         let inner = inner.or_else(|| u16::try_from(port.get("target")?.whole()?).ok());
-        process.ports.extend(inner.map(|port: u16| (port, None)));
+        process.ports.extend(inner.map(|number: u16| DeclaredPort { number, name: None, place: place(port.line) }));
     }
     if let Some(test) = node.path(&["healthcheck", "test"]) {
         let text = match test.items() {

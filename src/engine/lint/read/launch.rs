@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use crate::engine::check::Place;
 use crate::engine::lint::flags;
 use crate::engine::lint::read::{PROCESSES_MAX, script};
-use crate::engine::lint::scene::{Habitat, Make, Mode, Mount, MountSource, Process, Role, Said, Variable};
+use crate::engine::lint::scene::{
+    DeclaredPort, Habitat, Make, Mode, Mount, MountSource, Process, Role, Said, Variable,
+};
 use crate::engine::lint::words::{expand, is_name};
 
 /// How often a command may hold another.
@@ -146,6 +148,9 @@ fn role_of<'w>(name: &str, rest: &'w [Said]) -> Option<(Role, Make, &'w [Said])>
     if name == "sglang" && word(0) == "serve" {
         return Some((Role::Sglang(Mode::Whole), Make::Upstream, &rest[1..]));
     }
+    if name == "vllm" && word(0) == "serve" {
+        return Some((Role::Vllm, Make::Upstream, &rest[1..]));
+    }
     if name == "mcctl" {
         return mcctl(rest);
     }
@@ -161,6 +166,7 @@ fn role_of<'w>(name: &str, rest: &'w [Said]) -> Option<(Role, Make, &'w [Said])>
             "mooncake.cli" => Role::Master,
             "mooncake.cli_client" => Role::RealClient,
             "sglang.launch_server" | "launch_server" => Role::Sglang(Mode::Whole),
+            "vllm.entrypoints.openai.api_server" => Role::Vllm,
             module if module.starts_with("sglang_router") => Role::Router,
             module if module.starts_with("sglang.srt.disaggregation.") => Role::Router,
             _ => return None,
@@ -276,8 +282,17 @@ fn container(base: &Process, words: &[Said], depth: usize, out: &mut Vec<Process
     if process.name == base.name && base.habitat == Habitat::Shell {
         process.name = format!("container of {}", image.text);
     }
+    let mut behind: &[Said] = rest.as_slice();
+    while let Some(word) = behind.first().filter(|word| is_run_option(&word.text)) {
+        process.misplaced.push(word.clone());
+        let has_value = !word.text.contains('=') && !SWITCHES.contains(&word.text.as_str());
+        if has_value && let Some(value) = behind.get(1) {
+            process.misplaced.push(value.clone());
+        }
+        behind = behind.get(if has_value { 2 } else { 1 }..).unwrap_or_default();
+    }
     let mut line: Vec<Said> = entrypoint.into_iter().collect();
-    line.extend(rest.cloned());
+    line.extend(behind.iter().cloned());
     let before = out.len();
     start(&process, &line, depth + 1, out);
     if out.len() == before
@@ -287,7 +302,37 @@ fn container(base: &Process, words: &[Said], depth: usize, out: &mut Vec<Process
         process.make = make;
         process.args = args;
         out.push(with_mode(process));
+    } else if out.len() == before && process.misplaced.iter().any(|word| sets_one_of_ours(&word.text)) {
+        out.push(process);
     }
+}
+
+/// Is it an option of `docker run` that no program of ours has?
+fn is_run_option(text: &str) -> bool {
+    const OPTIONS: &[&str] = &[
+        "-e",
+        "--env",
+        "--env-file",
+        "-v",
+        "--volume",
+        "--net",
+        "--network",
+        "--ipc",
+        "--shm-size",
+        "--ulimit",
+        "--gpus",
+        "--cap-add",
+        "--privileged",
+        "--rm",
+        "-it",
+        "--entrypoint",
+    ];
+    OPTIONS.contains(&text.split('=').next().unwrap_or(text))
+}
+
+fn sets_one_of_ours(text: &str) -> bool {
+    let text = text.strip_prefix("--env=").unwrap_or(text);
+    assignment(text).is_some_and(|(name, _)| super::is_ours(name))
 }
 
 fn option(process: &mut Process, base: &Process, name: &str, value: Said, entrypoint: &mut Option<Said>) {
@@ -343,7 +388,7 @@ fn option(process: &mut Process, base: &Process, name: &str, value: Said, entryp
         }
         "-p" | "--publish" => {
             let inner = value.text.rsplit(':').next().and_then(|p| p.split('/').next()?.parse().ok());
-            process.ports.extend(inner.map(|port: u16| (port, None)));
+            process.ports.extend(inner.map(|number: u16| DeclaredPort { number, name: None, place: value.place }));
         }
         _ => {}
     }

@@ -38,11 +38,15 @@ pub enum Kind {
     ExtraConfig,
     /// The master's `--config_path` (YAML or JSON).
     MasterConfig,
+    /// The file that `MOONCAKE_CONFIG_PATH` of vLLM names (JSON).
+    VllmConfig,
+    /// LMCache's configuration (YAML).
+    LmcacheConfig,
 }
 
 impl Kind {
     /// All of them with their words.
-    pub const ALL: [(Kind, &'static str); 8] = [
+    pub const ALL: [(Kind, &'static str); 10] = [
         (Kind::Kubernetes, "kubernetes"),
         (Kind::Compose, "compose"),
         (Kind::Unit, "unit"),
@@ -51,6 +55,8 @@ impl Kind {
         (Kind::StoreConfig, "store-config"),
         (Kind::ExtraConfig, "extra-config"),
         (Kind::MasterConfig, "master-config"),
+        (Kind::VllmConfig, "vllm-config"),
+        (Kind::LmcacheConfig, "lmcache-config"),
     ];
 
     /// The word in messages.
@@ -323,7 +329,9 @@ fn detect(source: &Source<'_>, text: &str) -> Result<(Kind, Vec<Node>, bool), Re
     let place = Place { file: source.name.into(), line: 1 };
     let base = Process::new("command line", Role::Other, place.clone(), Habitat::Shell);
     script::run(&base, text, &place, &[], 0, &mut started);
-    let of_use = |process: &Process| process.role != Role::Other || process.env.keys().any(|name| is_ours(name));
+    let of_use = |process: &Process| {
+        process.role != Role::Other || !process.misplaced.is_empty() || process.env.keys().any(|name| is_ours(name))
+    };
     if started.iter().any(of_use) || named_shell {
         Ok((Kind::Shell, Vec::new(), false))
     } else {
@@ -391,6 +399,8 @@ fn kind_of(node: &Node) -> Option<Kind> {
         DocumentKind::Store => Kind::StoreConfig,
         DocumentKind::Extra => Kind::ExtraConfig,
         DocumentKind::Master => Kind::MasterConfig,
+        DocumentKind::Vllm => Kind::VllmConfig,
+        DocumentKind::Lmcache => Kind::LmcacheConfig,
     })
 }
 
@@ -401,6 +411,14 @@ fn document_kind(node: &Node) -> Option<DocumentKind> {
     let of_sglang = SGLANG_KEYS.iter().filter(|(key, _)| has(key)).count();
     let only_sglang = ["extra_backend_tag", "check_server", "standalone_storage", "prefetch_threshold", "tp_lcm_size"];
     let of_master = MASTER_FLAGS.iter().filter(|flag| has(flag.name)).count() + usize::from(has("client_live_ttl_sec"));
+    // `mode` is vLLM's alone among the readers of the store's settings.
+    if has("mode") && has("master_server_address") {
+        return Some(DocumentKind::Vllm);
+    }
+    let of_lmcache = ["chunk_size", "local_cpu", "max_local_cpu_size", "remote_serde", "extra_config"];
+    if has("remote_url") || of_lmcache.iter().filter(|key| has(key)).count() > 1 {
+        return Some(DocumentKind::Lmcache);
+    }
     if of_master > of_store.max(of_sglang) {
         return Some(DocumentKind::Master);
     }
@@ -454,10 +472,12 @@ impl Parsed {
             }
             // Variables are given to processes by `link`, or stand for themselves.
             Kind::Env => {}
-            Kind::StoreConfig | Kind::ExtraConfig | Kind::MasterConfig => {
+            Kind::StoreConfig | Kind::ExtraConfig | Kind::MasterConfig | Kind::VllmConfig | Kind::LmcacheConfig => {
                 let kind = match self.kind {
                     Kind::StoreConfig => DocumentKind::Store,
                     Kind::ExtraConfig => DocumentKind::Extra,
+                    Kind::VllmConfig => DocumentKind::Vllm,
+                    Kind::LmcacheConfig => DocumentKind::Lmcache,
                     _ => DocumentKind::Master,
                 };
                 if let Some(node) = self.nodes.first() {
@@ -574,7 +594,7 @@ fn link(scene: &mut Scene, parsed: &[Parsed]) {
     let mut claimed = vec![false; scene.documents.len()];
     for process in &mut scene.processes {
         let Some((kind, path)) = config_path(process) else { continue };
-        let files = scene.documents.iter().enumerate().filter(|(_, d)| d.kind == kind);
+        let files = scene.documents.iter().enumerate().filter(|(_, d)| d.kind.is_read_as(kind));
         // The name of a file in a ConfigMap is its key.
         let files =
             files.map(|(at, d)| (at, if launch::program(&d.file) == d.base { &*d.file } else { d.base.as_str() }));
@@ -589,6 +609,9 @@ fn link(scene: &mut Scene, parsed: &[Parsed]) {
             DocumentKind::Store => Role::Store,
             DocumentKind::Extra => Role::Sglang(crate::engine::lint::scene::Mode::Whole),
             DocumentKind::Master => Role::Master,
+            DocumentKind::Vllm => Role::Vllm,
+            // Its rules look at the file itself.
+            DocumentKind::Lmcache => continue,
         };
         let mut process = Process::new(document.base.clone(), role, place, Habitat::File);
         process.args_whole = false;
@@ -644,6 +667,7 @@ pub fn config_path(process: &Process) -> Option<(DocumentKind, Said)> {
             let path = from_file.or_else(|| process.var("SGLANG_HICACHE_MOONCAKE_CONFIG_PATH").cloned());
             path.map(|path| (DocumentKind::Extra, path))
         }
+        Role::Vllm => process.var("MOONCAKE_CONFIG_PATH").map(|path| (DocumentKind::Vllm, path.clone())),
         _ => None,
     }
 }

@@ -7,7 +7,7 @@ use crate::engine::check::Place;
 use crate::engine::lint::node::{Node, Text, Value};
 use crate::engine::lint::read::launch;
 use crate::engine::lint::scene::{
-    ConfigData, Habitat, Mount, MountSource, Probe, ProbeFor, ProbeHow, Process, Role, Said, Variable,
+    ConfigData, DeclaredPort, Habitat, Mount, MountSource, Probe, ProbeFor, ProbeHow, Process, Role, Said, Variable,
 };
 
 /// What is known of a pod beside its template.
@@ -66,6 +66,7 @@ pub fn read(spec: &Node, around: &Around<'_>, out: &mut Vec<Process>) {
             // Probes and ports are those of the container, not of each of its processes.
             for process in &mut out[before..] {
                 process.probes.clear();
+                process.ports.clear();
             }
         }
     }
@@ -142,7 +143,11 @@ fn surroundings(spec: &Node, container: &Node, volumes: &BTreeMap<&str, &Node>, 
         .get("ports")
         .map_or(&[][..], Node::items)
         .iter()
-        .filter_map(|p| Some((port(p.get("containerPort")?)?, p.get("name").and_then(Node::text).map(str::to_owned))))
+        .filter_map(|p| {
+            let (number, name) = (p.get("containerPort")?, p.get("name").and_then(Node::text));
+            let place = around.place(number.line);
+            Some(DeclaredPort { number: port(number)?, name: name.map(str::to_owned), place })
+        })
         .collect();
     for what in [ProbeFor::Readiness, ProbeFor::Liveness, ProbeFor::Startup] {
         let Some(entry) = container.entry(what.key()) else { continue };

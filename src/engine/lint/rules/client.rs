@@ -1,5 +1,6 @@
 //! What clients of the store are called, and which devices they use.
 
+use crate::engine::lint::names::DECODE_OFFLOAD;
 use crate::engine::lint::rules::{Findings, View};
 use crate::engine::lint::scene::{Habitat, Make, Mode, Role};
 use crate::engine::lint::settings::{Setting, is_here_only};
@@ -68,6 +69,10 @@ pub fn local_hostname(view: &View<'_>, out: &mut Findings) {
 /// RDMA with discovery switched off and no device cannot start; with discovery and no device it may silently be TCP.
 pub fn auto_discovery(view: &View<'_>, out: &mut Findings) {
     for seen in view.clients() {
+        // mcctl's node uses every device it finds, and ends where it finds none.
+        if seen.process.make == Make::Mcctl {
+            continue;
+        }
         let Some(protocol) = seen.protocol().filter(|p| p.text == "rdma") else { continue };
         let no_device = match seen.client("device_name") {
             Setting::Is(said) => matches!(said.text.trim(), "" | "[]" | "{}"),
@@ -100,7 +105,8 @@ pub fn auto_discovery(view: &View<'_>, out: &mut Findings) {
 /// Decode servers that take nothing from the store.
 pub fn decode(view: &View<'_>, out: &mut Findings) {
     for seen in view.seen.iter().filter(|seen| seen.process.role == Role::Sglang(Mode::Decode)) {
-        if !seen.process.args_whole || seen.switch(&["enable_hierarchical_cache", "enable_hicache"]) {
+        let uses_hicache = seen.switch(&["enable_hierarchical_cache", "enable_hicache"]);
+        if !seen.process.args_whole || uses_hicache || seen.switch(&[DECODE_OFFLOAD]) {
             continue;
         }
         let place = &seen.process.place;

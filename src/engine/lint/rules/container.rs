@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::lint::rules::names::release_of;
 use crate::engine::lint::rules::{Findings, View};
-use crate::engine::lint::scene::{Habitat, MountSource, Process, Role, Said};
+use crate::engine::lint::scene::{Habitat, Make, MountSource, Process, Role, Said, release_of_image};
 use crate::engine::lint::settings::Seen;
 
 /// Master and clients must be of one release: another one stores nothing, and the handshake does not notice.
 pub fn releases(view: &View<'_>, out: &mut Findings) {
-    let release = |process: &Process| release_of(Some(process.image.as_ref()?.text.as_str()));
+    let release = |process: &Process| release_of_image(&process.image.as_ref()?.text);
     let Some(master) = view.masters().find(|seen| release(seen.process).is_some()) else {
         return same_repository(view, out);
     };
@@ -130,7 +129,15 @@ pub fn rdma_device(view: &View<'_>, out: &mut Findings) {
         };
         out.error(
             &protocol.place,
-            format!("{} finds no RDMA device in its container, and fails or is silently TCP", process.called()),
+            match process.make {
+                Make::Upstream => {
+                    format!(
+                        "{} finds no RDMA device in its container, and fails or falls back to TCP",
+                        process.called()
+                    )
+                }
+                Make::Mcctl => format!("{} cannot start: its container has no RDMA device", process.called()),
+            },
             evidence,
             remedy,
         );
@@ -238,11 +245,13 @@ fn is_below(path: &str, folder: &str) -> bool {
 pub fn ssd(view: &View<'_>, out: &mut Findings) {
     use crate::engine::lint::rules::kubernetes::is_yes;
     use crate::engine::lint::settings::Setting;
-    let offload_off: Vec<_> =
-        view.masters().filter(|seen| seen.master_switch("enable_offload") == Some(false)).collect();
+    let is_off =
+        |seen: &&Seen<'_>| seen.process.make == Make::Mcctl || seen.master_switch("enable_offload") == Some(false);
+    let offload_off: Vec<_> = view.masters().filter(is_off).collect();
     let all_off = !offload_off.is_empty() && offload_off.len() == view.masters().count();
     let mut folders: BTreeMap<(String, String), &Process> = BTreeMap::new();
-    for seen in view.clients() {
+    // mcctl's nodes refuse the switch.
+    for seen in view.clients().filter(|seen| seen.process.make == Make::Upstream) {
         let process = seen.process;
         let Setting::Is(switch) = seen.client("enable_ssd_offload") else { continue };
         if !is_yes(&switch.text) {
@@ -254,7 +263,10 @@ pub fn ssd(view: &View<'_>, out: &mut Findings) {
                 &switch.place,
                 format!("{who} keeps nothing on SSD: the master's side of it is off"),
                 format!("enable_ssd_offload here, no --enable_offload at {}", offload_off[0].process.place),
-                "give the master --enable_offload=true",
+                match offload_off[0].process.make {
+                    Make::Upstream => "give the master --enable_offload=true",
+                    Make::Mcctl => "run mooncake_master --enable_offload=true: mcctl serve master has no SSD tier",
+                },
             );
         }
         if let Some(said) = process.var("MOONCAKE_OFFLOAD_STORAGE_BACKEND_DESCRIPTOR")

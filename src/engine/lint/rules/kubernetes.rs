@@ -167,21 +167,39 @@ pub fn selector(view: &View<'_>, out: &mut Findings) {
             );
             continue 'services;
         }
-        // With pods of the same file and the same sort of labels, the ones that are meant would be here.
+        // Pods with labels of the same keys are the candidates. Where they are in other files, the right ones may be in a further file.
         let keys: BTreeSet<&str> = service.selector.keys().map(String::as_str).collect();
-        let meant = scene
+        let alike: Vec<_> = scene
             .pods
             .iter()
-            .any(|pods| pods.place.file == service.place.file && keys.iter().all(|key| pods.labels.contains_key(*key)));
-        if meant {
-            let first = service.selector.values().next().map_or(&service.place, |said| &said.place);
-            let wanted: Vec<String> =
-                service.selector.iter().map(|(key, value)| format!("{key}={}", value.text)).collect();
+            .filter(reach)
+            .filter(|pods| keys.iter().all(|key| pods.labels.contains_key(*key)))
+            .collect();
+        if alike.is_empty() {
+            continue;
+        }
+        let is_here = alike.iter().any(|pods| pods.place.file == service.place.file);
+        let first = service.selector.values().next().map_or(&service.place, |said| &said.place);
+        let wanted: Vec<String> = service.selector.iter().map(|(key, value)| format!("{key}={}", value.text)).collect();
+        let evidence = format!("selector {}", wanted.join(", "));
+        if is_here {
             out.error(
                 first,
                 format!("Service {} selects nothing: no pod has these labels", service.name),
-                format!("selector {}", wanted.join(", ")),
+                evidence,
                 "give the selector the labels of the pod template",
+            );
+        } else {
+            let labels = |pods: &crate::engine::lint::scene::Pods| {
+                let labels = keys.iter().filter_map(|key| Some(format!("{key}={}", pods.labels.get(*key)?)));
+                format!("{} has {}", pods.name, labels.collect::<Vec<_>>().join(", "))
+            };
+            let seen: Vec<String> = alike.iter().map(|pods| labels(pods)).collect();
+            out.warning(
+                first,
+                format!("Service {} selects no pod of the given files", service.name),
+                format!("{evidence}; {}", listed(&seen)),
+                "give the selector the labels of the pod template, or give the file of those pods, too",
             );
         }
     }

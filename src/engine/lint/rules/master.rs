@@ -2,13 +2,14 @@
 
 use crate::engine::check::Place;
 use crate::engine::lint::quantity;
+use crate::engine::lint::rules::restart::{self, has_oplog};
 use crate::engine::lint::rules::{Findings, View};
-use crate::engine::lint::scene::{Habitat, Make, ProbeFor, ProbeHow, Said, Variable};
+use crate::engine::lint::scene::{Make, ProbeFor, ProbeHow, Said, Variable};
 use crate::engine::lint::settings::{Origin, Setting, is_here_only};
 
 /// A standby of an HA master listens and answers 200; only `service_ready` tells that it serves.
 pub fn ha_readiness(view: &View<'_>, out: &mut Findings) {
-    for seen in view.masters().filter(|seen| seen.master_switch("enable_ha") == Some(true)) {
+    for seen in view.upstream_masters().filter(|seen| seen.master_switch("enable_ha") == Some(true)) {
         for probe in seen.process.probes.iter().filter(|probe| probe.what == ProbeFor::Readiness) {
             let evidence = match &probe.how {
                 ProbeHow::Tcp { port } => match port {
@@ -20,17 +21,11 @@ pub fn ha_readiness(view: &View<'_>, out: &mut Findings) {
                 }
                 _ => continue,
             };
-            let remedy = match seen.process.make {
-                Make::Mcctl => "probe GET /ready on the metrics port: 503 unless it serves",
-                Make::Upstream => {
-                    "probe by exec what /health says: curl -s localhost:9003/health | grep -q '\"service_ready\":true'"
-                }
-            };
             out.warning(
                 &probe.place,
-                "the readiness of a master with HA does not tell the leader from a standby",
+                "the readiness probe of a master with HA does not tell the leader from a standby",
                 evidence,
-                remedy,
+                "use an exec probe: curl -s localhost:9003/health | grep -q '\"service_ready\":true'",
             );
         }
     }
@@ -88,7 +83,7 @@ pub fn config_rpc_port(view: &View<'_>, out: &mut Findings) {
 
 /// Flags of high availability that contradict each other, or lose what they are for.
 pub fn ha(view: &View<'_>, out: &mut Findings) {
-    for seen in view.masters() {
+    for seen in view.upstream_masters() {
         let Some(on) = seen.master_switch("enable_ha") else { continue };
         let place = |name: &str| match seen.master(name) {
             Setting::Is(said) => said.place,
@@ -120,7 +115,6 @@ pub fn ha(view: &View<'_>, out: &mut Findings) {
         }
         if let Setting::Is(said) = seen.master("ha_backend_type")
             && said.text != "etcd"
-            && seen.process.make == Make::Upstream
         {
             match said.text.as_str() {
                 "redis" | "k8s" => out.warning(
@@ -137,12 +131,16 @@ pub fn ha(view: &View<'_>, out: &mut Findings) {
                 ),
             }
         }
-        if seen.master_switch("enable_oplog") == Some(false) && seen.master_switch("enable_snapshot") == Some(false) {
+        if seen.master_switch("enable_oplog") == Some(false) {
+            let remedy = match has_oplog(view.release(seen).as_deref()) {
+                true => "add --enable_oplog=true",
+                false => "none in this release: --enable_oplog came with 0.3.13",
+            };
             out.warning(
                 &place("enable_ha"),
-                "a fail-over forgets every key: a standby knows nothing of the leader's metadata",
-                "enable_ha without enable_oplog and enable_snapshot",
-                "add --enable_oplog=true",
+                "a fail-over loses every key: a standby does not have the leader's metadata",
+                "enable_ha without enable_oplog",
+                remedy,
             );
         }
         let address = match (seen.master("rpc_address"), seen.master("rpc_interface")) {
@@ -164,7 +162,8 @@ pub fn ha(view: &View<'_>, out: &mut Findings) {
 
 /// The address of clients of masters with HA, and the namespace of both.
 pub fn ha_clients(view: &View<'_>, out: &mut Findings) {
-    let leaders: Vec<_> = view.masters().filter(|seen| seen.master_switch("enable_ha") == Some(true)).collect();
+    let leaders: Vec<_> =
+        view.upstream_masters().filter(|seen| seen.master_switch("enable_ha") == Some(true)).collect();
     let Some(master) = leaders.first() else { return };
     let id = match master.master("cluster_id") {
         Setting::Is(said) => Some(said),
@@ -198,7 +197,12 @@ pub fn ha_clients(view: &View<'_>, out: &mut Findings) {
                 &address.place,
                 format!("{who} does not follow the leader: it calls one address, and not the one that is elected"),
                 found,
-                "write etcd://HOST:2379, the masters' etcd, without a Service between",
+                match seen.process.make {
+                    Make::Upstream => "write etcd://HOST:2379, the masters' etcd, without a Service between",
+                    Make::Mcctl => {
+                        "run mooncake_store_service with etcd://HOST:2379: mcctl's nodes do not follow a leader"
+                    }
+                },
             );
             continue;
         }
@@ -229,14 +233,17 @@ pub fn replicas(view: &View<'_>, out: &mut Findings) {
     for seen in view.masters() {
         let (Some(said), Some(on)) = (&seen.process.replicas, seen.master_switch("enable_ha")) else { continue };
         let Ok(count) = said.text.parse::<u64>() else { continue };
-        if count > 1 && !on {
-            out.error(
-                &said.place,
-                format!("{count} masters are {count} stores: keys that one knows the others do not"),
-                "enable_ha is not on",
-                "write 1, or give the masters --enable_ha=true, --enable_oplog=true and an etcd",
-            );
-        } else if count == 1 && on && view.masters().count() == 1 {
+        let is_mcctl = seen.process.make == Make::Mcctl;
+        if count > 1 && (is_mcctl || !on) {
+            let (why, remedy) = match (is_mcctl, has_oplog(view.release(seen).as_deref())) {
+                (true, _) => ("mcctl serve master has no high availability", "write 1"),
+                (false, true) => {
+                    ("enable_ha is off", "write 1, or give the masters --enable_ha=true, --enable_oplog=true and etcd")
+                }
+                (false, false) => ("enable_ha is off", "write 1, or give the masters --enable_ha=true and etcd"),
+            };
+            out.error(&said.place, format!("without HA, {count} replicas are {count} independent stores"), why, remedy);
+        } else if count == 1 && on && !is_mcctl && view.masters().count() == 1 {
             out.info(
                 &said.place,
                 "a master with HA and no standby has nobody to take over",
@@ -260,7 +267,8 @@ pub fn switches(view: &View<'_>, out: &mut Findings) {
             Setting::Is(said) if !said.text.trim().is_empty() => Some(said),
             _ => None,
         };
-        if let (Some(place), Some(dfs)) = (on("enable_offload"), text("root_fs_dir")) {
+        if let (Some(place), Some(dfs), Make::Upstream) = (on("enable_offload"), text("root_fs_dir"), seen.process.make)
+        {
             out.error(
                 &dfs.place,
                 "objects go to two disk tiers at once: root_fs_dir is the old one, and not to be combined with offload",
@@ -268,20 +276,22 @@ pub fn switches(view: &View<'_>, out: &mut Findings) {
                 "take root_fs_dir away",
             );
         }
+        let is_mcctl = seen.process.make == Make::Mcctl;
         for tuned in ["offload_on_evict", "promotion_on_hit", "offload_force_evict"] {
             if let (Some(place), Some(false)) = (on(tuned), seen.master_switch("enable_offload")) {
-                out.warning(
-                    &place,
-                    format!("{tuned} does nothing: the SSD tier is off"),
-                    "enable_offload is not on",
-                    "add --enable_offload=true",
-                );
+                let (why, remedy) = match is_mcctl {
+                    true if tuned == "promotion_on_hit" => continue,
+                    true => ("mcctl serve master has no SSD tier", "remove it, or run mooncake_master"),
+                    false => ("enable_offload is off", "add --enable_offload=true"),
+                };
+                out.warning(&place, format!("{tuned} has no effect: the SSD tier is off"), why, remedy);
             }
         }
-        if seen.process.make == Make::Upstream
-            && let (Some(place), Some(_)) =
-                (on("enable_metadata_cleanup_on_timeout"), on("enable_http_metadata_server"))
-        {
+        restart::check(view, seen, out);
+        if is_mcctl {
+            continue;
+        }
+        if let (Some(place), Some(_)) = (on("enable_metadata_cleanup_on_timeout"), on("enable_http_metadata_server")) {
             out.warning(
                 &place,
                 "records of dead nodes stay: the cleanup deletes other names than the embedded service keeps",
@@ -298,16 +308,6 @@ pub fn switches(view: &View<'_>, out: &mut Findings) {
                 "there are no snapshots: local ones need a folder",
                 "MOONCAKE_SNAPSHOT_LOCAL_PATH is not set",
                 "set MOONCAKE_SNAPSHOT_LOCAL_PATH to a folder that outlives the master",
-            );
-        }
-        let kept =
-            ["enable_ha", "enable_oplog", "enable_snapshot"].iter().any(|name| seen.master_switch(name) != Some(false));
-        if !kept && seen.process.make == Make::Upstream && seen.process.habitat != Habitat::File {
-            out.info(
-                &seen.process.place,
-                "a restart of the master empties the store: it keeps its metadata in memory only",
-                "no enable_snapshot, no enable_ha with enable_oplog",
-                "before an upgrade: --enable_snapshot=true --enable_snapshot_restore=true keep the keys",
             );
         }
     }

@@ -1,16 +1,20 @@
 //! The rules: each looks at the whole scene and says what it is sure of.
 
 mod client;
+mod connectors;
 mod container;
 mod kubernetes;
 mod master;
 mod names;
+mod programs;
+mod restart;
 mod services;
+mod sglang;
 mod sizes;
 mod together;
 
 use crate::engine::check::{Check, Finding, Group, Place, Severity};
-use crate::engine::lint::scene::{Process, Role, Scene};
+use crate::engine::lint::scene::{Make, Process, Role, Scene};
 use crate::engine::lint::settings::Seen;
 
 /// A line of the catalogue, and what finds it.
@@ -73,10 +77,23 @@ pub const RULES: &[Rule] = &[
     rule("hidden-variable", &[], "variables are not hidden by a file or an extra config", names::hidden_variables),
     rule("master-flag", &[], "the master has the flags that it is given", names::master_flags),
     rule("master-value", &[], "the master's flags have values that it takes", names::master_values),
+    rule("unsupported", &[], "mcctl's programs support what they are given", programs::unsupported),
     rule("master-threads", &[13], "the master has threads and CPU enough for pings", master::threads),
     rule("grace", &[18], "a process has the time to end that it needs", kubernetes::grace),
     rule("config-key", &[13], "settings files have keys that are read", names::config_keys),
-    rule("sglang-flag", &[], "SGLang has the HiCache flags that it is given", names::sglang_flags),
+    rule("sglang-flag", &[], "SGLang has the flags that it is given", sglang::flags),
+    rule("sglang-value", &[], "SGLang's flags have values that it takes", sglang::values),
+    rule("device-list", &[2], "lists of devices are separated by commas alone", sglang::devices),
+    rule("vllm-config", &[], "vLLM's settings of the store go together", connectors::vllm),
+    rule("lmcache-config", &[], "LMCache's settings reach the store", connectors::lmcache),
+    rule("mcctl-flag", &[], "mcctl's commands have the flags that they are given", programs::flags),
+    rule("docker-option", &[], "options of docker run stand before the image", programs::docker_options),
+    rule(
+        "container-port",
+        &[18],
+        "ports that a master's container declares are those of the master",
+        services::container_port,
+    ),
     rule("decode-without-hicache", &[], "a decode server that does not use the store is meant so", client::decode),
 ];
 
@@ -129,6 +146,16 @@ impl<'s> View<'s> {
     /// The masters.
     pub fn masters(&self) -> impl Iterator<Item = &Seen<'s>> {
         self.seen.iter().filter(|seen| seen.process.role == Role::Master)
+    }
+
+    /// The masters of upstream. Those of mcctl refuse its flags of HA, snapshots and SSD, which `unsupported` reports.
+    pub fn upstream_masters(&self) -> impl Iterator<Item = &Seen<'s>> {
+        self.masters().filter(|seen| seen.process.make == Make::Upstream)
+    }
+
+    /// The release of Mooncake that a process runs: that of the scene, or of the tag of its image.
+    pub fn release(&self, seen: &Seen<'_>) -> Option<String> {
+        self.scene.release_of(seen.process)
     }
 
     /// Clients that use the store.

@@ -1,15 +1,17 @@
 //! Names that nobody reads: variables, flags, keys.
 
 use crate::engine::check::Place;
+use crate::engine::lint::connectors::{LMCACHE_KEYS, LMCACHE_OWN_KEYS, LMCACHE_PREFIX, VLLM_KEYS};
 use crate::engine::lint::flags::is_true;
 use crate::engine::lint::names::{
-    CLIENT_TTL_KEY, ENGINE_VARIABLES, FlagKind, HICACHE_FLAGS, HICACHE_VARIABLES, LIBRARY_FLAGS, MASTER_FLAGS,
-    MCCTL_FLAGS, MORE_VARIABLES, NOT_A_KEY, SERVICE_KEYS, SERVICE_VARIABLES, SGLANG_KEYS, SGLANG_VARIABLES,
+    CLIENT_TTL_KEY, ENGINE_VARIABLES, FlagKind, HICACHE_VARIABLES, LIBRARY_FLAGS, MASTER_FLAGS, MCCTL_FLAGS,
+    MORE_VARIABLES, NOT_A_KEY, SERVICE_KEYS, SERVICE_VARIABLES, SGLANG_KEYS, SGLANG_VARIABLES, VARIABLE_PREFIXES,
     master_flag, nearest,
 };
 use crate::engine::lint::node::{Entry, ScalarKind, Value};
 use crate::engine::lint::rules::{Findings, View};
 use crate::engine::lint::scene::{DocumentKind, Make, Role, Variable};
+use crate::engine::lint::settings::Seen;
 
 fn known_variables() -> impl Iterator<Item = &'static str> {
     [ENGINE_VARIABLES, SERVICE_VARIABLES, SGLANG_VARIABLES, MORE_VARIABLES, HICACHE_VARIABLES]
@@ -23,7 +25,9 @@ pub fn variables(view: &View<'_>, out: &mut Findings) {
     for seen in &view.seen {
         for (name, value) in &seen.process.env {
             let ours = name.starts_with("MC_") || name.starts_with("MOONCAKE_") || name.starts_with("SGLANG_HICACHE_");
-            if !ours || known_variables().any(|known| known == name) {
+            let is_known = known_variables().any(|known| known == name)
+                || VARIABLE_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+            if !ours || is_known {
                 continue;
             }
             let Some(near) = nearest(name, known_variables()) else {
@@ -52,7 +56,9 @@ pub fn ssd_variables(view: &View<'_>, out: &mut Findings) {
     for seen in &view.seen {
         let (wrong, right, who) = match seen.process.role {
             Role::Sglang(_) => ("MOONCAKE_OFFLOAD_ENABLED", "MOONCAKE_ENABLE_SSD_OFFLOAD", "SGLang"),
-            Role::Store => ("MOONCAKE_ENABLE_SSD_OFFLOAD", "MOONCAKE_OFFLOAD_ENABLED", "the store service"),
+            Role::Store if seen.process.make == Make::Upstream => {
+                ("MOONCAKE_ENABLE_SSD_OFFLOAD", "MOONCAKE_OFFLOAD_ENABLED", "the store service")
+            }
             _ => continue,
         };
         let Some(variable) = seen.process.env.get(wrong) else { continue };
@@ -96,8 +102,11 @@ pub fn master_flags(view: &View<'_>, out: &mut Findings) {
         if seen.flags.iter().any(|flag| flag.name == "undefok") {
             continue;
         }
-        let release =
-            view.scene.release.clone().or_else(|| release_of(seen.process.image.as_ref().map(|i| i.text.as_str())));
+        let release = view.release(seen);
+        let program = match seen.process.make {
+            Make::Mcctl => "mcctl serve master".to_owned(),
+            Make::Upstream => format!("mooncake_master {}", release.as_deref().unwrap_or("0.3.13.post1")),
+        };
         for flag in &seen.flags {
             let own = seen.process.make == Make::Mcctl && MCCTL_FLAGS.contains(&flag.name.as_str());
             if own || flag.spelled.contains('$') {
@@ -110,15 +119,17 @@ pub fn master_flags(view: &View<'_>, out: &mut Findings) {
                 out.error(
                     &flag.place,
                     format!("the master ends at once: it has no flag {}", flag.spelled),
-                    format!("mooncake_master {} has none of that name", release.as_deref().unwrap_or("0.3.13.post1")),
-                    match near {
-                        Some(near) => format!("the nearest is --{near}"),
-                        None => "take it away; mooncake_master --help lists all".to_owned(),
+                    format!("{program} has no flag of that name"),
+                    match (near, seen.process.make) {
+                        (Some(near), _) => format!("the nearest is --{near}"),
+                        (None, Make::Mcctl) => "remove it; mcctl serve master --help lists all".to_owned(),
+                        (None, Make::Upstream) => "remove it; mooncake_master --help lists all".to_owned(),
                     },
                 );
                 continue;
             };
             if let (Some(since), Some(release)) = (known.since, &release)
+                && seen.process.make == Make::Upstream
                 && older(release, since)
             {
                 out.error(
@@ -132,15 +143,8 @@ pub fn master_flags(view: &View<'_>, out: &mut Findings) {
     }
 }
 
-/// The release in the tag of an image of Mooncake: `0.3.12.post1`.
-pub fn release_of(image: Option<&str>) -> Option<String> {
-    let (path, tag) = image?.rsplit_once(':')?;
-    let tag = tag.trim_start_matches('v');
-    let plain = tag.starts_with("0.3.") && path.contains("mooncake");
-    plain.then(|| tag.split('-').next().unwrap_or(tag).to_owned())
-}
-
-fn older(release: &str, since: &str) -> bool {
+/// Is `release` before `since`? Not known of a text without numbers.
+pub fn older(release: &str, since: &str) -> bool {
     let numbers = |text: &str| text.split('.').map_while(|part| part.parse::<u32>().ok()).collect::<Vec<_>>();
     let (release, since) = (numbers(release), numbers(since));
     !release.is_empty()
@@ -247,13 +251,25 @@ pub fn config_keys(view: &View<'_>, out: &mut Findings) {
         let master = MASTER_FLAGS.iter().map(|flag| flag.name).filter(|name| !NOT_A_KEY.contains(name));
         let known: Vec<&str> = match document.kind {
             DocumentKind::Master => master.chain([CLIENT_TTL_KEY]).collect(),
-            DocumentKind::Store => SERVICE_KEYS.iter().map(|(key, _)| *key).collect(),
+            // MOONCAKE_CONFIG_PATH names the file of three readers: the store service, vLLM and LMCache.
+            DocumentKind::Store | DocumentKind::Vllm => {
+                let service = SERVICE_KEYS.iter().map(|(key, _)| *key);
+                service.chain(VLLM_KEYS.iter().chain(LMCACHE_OWN_KEYS).copied()).collect()
+            }
             DocumentKind::Extra => SGLANG_KEYS.iter().map(|(key, _)| *key).collect(),
+            DocumentKind::Lmcache => LMCACHE_KEYS.to_vec(),
         };
         for entry in document.node.entries().iter().filter(|entry| !known.contains(&entry.key.as_str())) {
             let place = Place { file: document.file.clone(), line: entry.line };
-            unknown_key(&entry.key, &known, document.kind, &place, out);
+            let of_lmcache = matches!(document.kind, DocumentKind::Store | DocumentKind::Vllm)
+                && entry.key.starts_with(LMCACHE_PREFIX);
+            if !of_lmcache {
+                unknown_key(&entry.key, &known, document.kind, &place, out);
+            }
         }
+    }
+    for seen in view.sglang() {
+        inline_keys(seen, out);
     }
     for seen in &view.seen {
         let keys: Vec<&str> = SERVICE_KEYS.iter().map(|(key, _)| *key).collect();
@@ -268,10 +284,26 @@ pub fn config_keys(view: &View<'_>, out: &mut Findings) {
     }
 }
 
+/// Keys of an extra config that stands in the command line, for the backend that reads those of [`SGLANG_KEYS`].
+fn inline_keys(seen: &Seen<'_>, out: &mut Findings) {
+    let said = seen.flag(&["hicache_storage_backend_extra_config"]).and_then(|flag| flag.value.as_ref());
+    let (Some(said), Some(node)) = (said.filter(|said| !said.text.starts_with('@')), &seen.extra) else { return };
+    if seen.value(&["hicache_storage_backend"]).is_none_or(|backend| backend.text != "mooncake") {
+        return;
+    }
+    let known: Vec<&str> = SGLANG_KEYS.iter().map(|(key, _)| *key).collect();
+    for entry in node.entries().iter().filter(|entry| !known.contains(&entry.key.as_str())) {
+        let line = if said.place.line == 0 { 0 } else { entry.line };
+        unknown_key(&entry.key, &known, DocumentKind::Extra, &Place { file: said.place.file.clone(), line }, out);
+    }
+}
+
 fn unknown_key(key: &str, known: &[&str], kind: DocumentKind, place: &Place, out: &mut Findings) {
     let reader = match kind {
         DocumentKind::Master => "mooncake_master",
         DocumentKind::Store => "mooncake_store_service",
+        DocumentKind::Vllm => "vLLM",
+        DocumentKind::Lmcache => "LMCache",
         DocumentKind::Extra => "SGLang",
     };
     let (near, why) = match (kind, key) {
@@ -286,40 +318,11 @@ fn unknown_key(key: &str, known: &[&str], kind: DocumentKind, place: &Place, out
         }
         _ => (nearest(key, known.iter().copied()), "unknown keys are ignored without a word"),
     };
-    let remedy = near.map_or_else(|| "take it away".to_owned(), |near| format!("write {near}"));
+    let remedy = near.map_or_else(|| "remove it".to_owned(), |near| format!("write {near}"));
     let what = format!("{key} has no effect: {reader} has no such key");
     match near {
         Some(_) => out.warning(place, what, why, remedy),
         None => out.info(place, what, why, remedy),
-    }
-}
-
-/// HiCache flags that SGLang does not know.
-pub fn sglang_flags(view: &View<'_>, out: &mut Findings) {
-    for seen in view.sglang() {
-        for flag in &seen.flags {
-            let hicache = flag.name.starts_with("hicache") || flag.name.starts_with("enable_hi");
-            // argparse takes every beginning of a name that only one name has.
-            let prefix = HICACHE_FLAGS.iter().filter(|known| known.starts_with(flag.name.as_str())).count() == 1;
-            if !hicache || prefix || HICACHE_FLAGS.contains(&flag.name.as_str()) || flag.name == "enable_hisparse" {
-                continue;
-            }
-            let near = nearest(&flag.name, HICACHE_FLAGS.iter().copied());
-            out.error(
-                &flag.place,
-                format!("SGLang ends at once: it has no flag {}", flag.spelled),
-                "SGLang 0.5.23 has none of that name",
-                near.map_or_else(|| "take it away".to_owned(), |near| format!("write --{}", near.replace('_', "-"))),
-            );
-        }
-        if let Some((said, reason)) = &seen.extra_error {
-            out.error(
-                &said.place,
-                "SGLang ends at once: the extra config is no JSON",
-                reason.clone(),
-                "write one JSON object in single quotes, or @FILE",
-            );
-        }
     }
 }
 

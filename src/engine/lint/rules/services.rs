@@ -168,3 +168,31 @@ fn asked(view: &View<'_>, process: &Process, said: &Said, is_master: bool, out: 
         );
     }
 }
+
+/// A port that the container of a master declares, and on which the master does not listen: a Service that names it leads nowhere.
+pub fn container_port(view: &View<'_>, out: &mut Findings) {
+    for seen in view.masters().filter(|seen| seen.process.habitat.is_container()) {
+        let Some(ports) = Ports::of(view, seen) else { continue };
+        for declared in seen.process.ports.iter().filter(|declared| !ports.has(declared.number)) {
+            let name = declared.name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
+            let named_rpc = declared.name.as_deref().is_some_and(|name| name.contains("rpc"));
+            let remedy = match seen.process.ports.iter().any(|other| other.number == ports.rpc) {
+                _ if declared.number == 8080 && ports.metadata.is_none() => {
+                    "add --enable_http_metadata_server=true, or remove it".to_owned()
+                }
+                false if named_rpc || seen.process.ports.len() == 1 => format!("write {}", ports.rpc),
+                _ => "write a port of the master, or remove it".to_owned(),
+            };
+            out.warning(
+                &declared.place,
+                format!(
+                    "{} does not listen on port {}, which its container declares",
+                    seen.process.called(),
+                    declared.number
+                ),
+                format!("port {}{name}; {}", declared.number, ports.shown()),
+                remedy,
+            );
+        }
+    }
+}

@@ -99,8 +99,14 @@ fn whole_gb(text: &str) -> String {
     }
 }
 
+/// Ranks that a server often has.
+const RANKS_USUAL: u64 = 8;
+
 /// A rank's part of the segment below the smallest that can be mounted.
 pub fn rank_segment(view: &View<'_>, out: &mut Findings) {
+    for seen in &view.seen {
+        ranks_elsewhere(seen, out);
+    }
     for seen in view.clients() {
         // Huge pages round a small segment up.
         if seen.huge_pages() != Some(false) {
@@ -129,6 +135,34 @@ pub fn rank_segment(view: &View<'_>, out: &mut Findings) {
     }
 }
 
+/// Settings of SGLang without its command line: how many ranks divide the segment is not known, and it may be one.
+fn ranks_elsewhere(seen: &Seen<'_>, out: &mut Findings) {
+    let is_of_sglang = seen.process.role.is_sglang() || seen.process.role == Role::Environment;
+    if !is_of_sglang || seen.process.args_whole || seen.huge_pages() == Some(true) {
+        return;
+    }
+    let Setting::Is(said) = seen.client("global_segment_size") else { return };
+    let Ok(bytes) = size_text::sglang_segment(&said.text) else { return };
+    let evidence =
+        format!("{}; SGLang divides it by its ranks (tp), and each part has at least 16 MiB", ByteSize(bytes));
+    if bytes > 0 && bytes < PLAIN_SEGMENT_BYTES_MIN {
+        out.warning(
+            &said.place,
+            "the segment is too small to be mounted: SGLang and the store service end with -600",
+            evidence,
+            "lend 1gb or more, or 0 to lend nothing",
+        );
+    } else if bytes > 0 && bytes < RANKS_USUAL * PLAIN_SEGMENT_BYTES_MIN {
+        let most = bytes / PLAIN_SEGMENT_BYTES_MIN;
+        out.info(
+            &said.place,
+            format!("the segment is enough for {most} rank{} of SGLang only", if most == 1 { "" } else { "s" }),
+            evidence,
+            "lend 1gb or more, or 0 to lend nothing",
+        );
+    }
+}
+
 fn ranks(seen: &Seen<'_>) -> Option<u64> {
     if seen.process.role.is_sglang() { seen.ranks() } else { Some(1) }
 }
@@ -153,7 +187,10 @@ pub fn huge_page_switch(view: &View<'_>, out: &mut Findings) {
         {
             out.warning(
                 &said.place,
-                format!("MC_STORE_HUGEPAGE_SIZE={} is no huge page, and the store takes 2 MiB ones", said.text),
+                format!(
+                    "MC_STORE_HUGEPAGE_SIZE={} is not a size of huge pages, and the store takes 2 MiB ones",
+                    said.text
+                ),
                 "there are pages of 2MB and of 1GB",
                 "write MC_STORE_HUGEPAGE_SIZE=2MB or 1GB",
             );
@@ -161,17 +198,36 @@ pub fn huge_page_switch(view: &View<'_>, out: &mut Findings) {
     }
 }
 
+/// What the store's client reads as true and as false.
+const ON: &[&str] = &["1", "true", "yes", "on"];
+const OFF: &[&str] = &["0", "false", "no", "off", ""];
+
 /// An arena does nothing without huge pages, and costs when it is of another size than what goes into it.
 pub fn arena(view: &View<'_>, out: &mut Findings) {
     for seen in &view.seen {
+        let switch = seen.process.var("MC_DISABLE_MMAP_ARENA");
+        let word = switch.map(|said| said.text.trim().to_ascii_lowercase());
+        if let (Some(said), Some(word)) = (switch, &word)
+            && !ON.contains(&word.as_str())
+            && !OFF.contains(&word.as_str())
+        {
+            out.warning(
+                &said.place,
+                format!("the arena stays on: MC_DISABLE_MMAP_ARENA={} counts as off", said.text),
+                format!("it is on with {}", ON.join(", ")),
+                "write MC_DISABLE_MMAP_ARENA=1",
+            );
+        }
         let Some(said) = seen.process.var("MC_MMAP_ARENA_POOL_SIZE").filter(|s| !s.text.trim().is_empty()) else {
             continue;
         };
-        let disabled = seen
-            .process
-            .var("MC_DISABLE_MMAP_ARENA")
-            .is_some_and(|s| matches!(s.text.trim().to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "on"));
-        if disabled {
+        if word.is_some_and(|word| ON.contains(&word.as_str())) {
+            out.info(
+                &said.place,
+                "MC_MMAP_ARENA_POOL_SIZE has no effect: the arena is off",
+                format!("MC_DISABLE_MMAP_ARENA={}", switch.map_or("", |said| said.text.as_str())),
+                "remove one of them",
+            );
             continue;
         }
         if seen.huge_pages() == Some(false) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::engine::lint::names::DECODE_OFFLOAD;
 use crate::engine::lint::rules::{Findings, View};
 use crate::engine::lint::scene::{Habitat, Make, Mode, Process, Role, Said};
 use crate::engine::lint::settings::{Origin, Seen, Setting};
@@ -160,7 +161,7 @@ pub fn same_keys(view: &View<'_>, out: &mut Findings) {
 /// Flags of HiCache that do nothing alone, or that SGLang replaces.
 pub fn hicache_flags(view: &View<'_>, out: &mut Findings) {
     for seen in view.sglang().filter(|seen| seen.process.habitat != Habitat::File) {
-        let on = seen.switch(&["enable_hierarchical_cache", "enable_hicache"]);
+        let on = seen.switch(&["enable_hierarchical_cache", "enable_hicache", DECODE_OFFLOAD]);
         let backend = seen.flag(&["hicache_storage_backend"]);
         if let (false, Some(flag)) = (on, backend) {
             out.warning(
@@ -282,6 +283,10 @@ pub fn address_form(view: &View<'_>, out: &mut Findings) {
         if let Setting::Is(said) = seen.client("master_server_address") {
             let text = said.text.trim();
             let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+            // `unsupported` reports what mcctl does not read.
+            if seen.process.make == Make::Mcctl && scheme.is_some() {
+                continue;
+            }
             match scheme {
                 None | Some("etcd") if wrong_address(text).is_some() => out.error(
                     &said.place,

@@ -243,7 +243,7 @@ pub fn ssd(facts: &Facts) -> Status {
                 size(capacity),
                 plural_f(evicted, "key")
             ),
-            "start the master with --enable_offload=true, too (a bucket is written only at 500 keys or 256 MB)",
+            "start mooncake_master with --enable_offload=true, too (a bucket is written only at 500 keys or 256 MB)",
         ));
     }
     if held >= PUTS_ENOUGH && read == 0.0 && value("total_get_nums_") >= PUTS_WORTH && evicted > 0.0 {

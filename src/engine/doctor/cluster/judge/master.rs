@@ -21,7 +21,7 @@ pub fn reached(facts: &Facts) -> Status {
         RpcState::Unresolved(why) if facts.leader.is_some() => error(
             format!("no master is to be found through etcd: {hang}"),
             why.clone(),
-            "start the masters with --enable_ha and this cluster id, and give clients the same MC_STORE_CLUSTER_ID"
+            "start mooncake_master --enable_ha=true with this cluster id, and give clients the same MC_STORE_CLUSTER_ID"
                 .to_owned(),
         ),
         RpcState::Unresolved(why) => error(
@@ -106,7 +106,12 @@ pub fn health(facts: &Facts) -> Status {
             Severity::Error,
             "more than one master serves: clients of different ones do not see each other's objects".to_owned(),
             format!("service_ready is true at {}", listed(&ready)),
-            "give all masters one --cluster_id and one etcd (--enable_ha), or name the masters of one cluster only",
+            match facts.admins.iter().any(|admin| admin.is_mcctl == Some(true)) {
+                true => "name the masters of one store only: masters of mcctl do not elect a leader",
+                false => {
+                    "give all masters one --cluster_id and one etcd (--enable_ha=true), or name the masters of one cluster only"
+                }
+            },
         ),
     }
     let mut leaders: Vec<String> = healthy.iter().filter_map(|(_, h)| h.leader.clone()).collect();
@@ -162,7 +167,7 @@ pub fn leader_record(facts: &Facts) -> Status {
             Severity::Error,
             "etcd names no leader: no master has won the election",
             format!("there is no {}", leader.key),
-            "start the masters with --enable_ha --ha_backend_type=etcd; after a crash the lease of the last one lasts 5 s",
+            "start mooncake_master --enable_ha=true --ha_backend_type=etcd; after a crash the lease of the last one lasts 5 s",
         ),
         Ok(Some(at)) => match at.parse::<HostPort>() {
             Ok(HostPort { host, .. }) if host == "0.0.0.0" || host == "::" => finding(
@@ -261,7 +266,7 @@ pub fn survives(facts: &Facts) -> Status {
             Severity::Warning,
             "HA is on, but no standby follows the leader's metadata: a fail-over loses every key",
             format!("{keys} keys, and ha_oplog_applied_sequence_id is 0 at {}", listed(&ats(&standbys))),
-            "start all masters with --enable_oplog (0.3.13, etcd), or take the loss: the cache fills again",
+            "start all masters with --enable_oplog=true (0.3.13, etcd), or accept an empty cache after a fail-over",
         ));
     }
     let failed: Vec<&Admin> = standbys.iter().copied().filter(|a| number(a, "ha_standby_state") == 8.0).collect();
@@ -295,22 +300,37 @@ pub fn survives(facts: &Facts) -> Status {
             "see the master's log, the space below MOONCAKE_SNAPSHOT_LOCAL_PATH and --snapshot_child_timeout_seconds",
         ));
     }
-    let is_kept = standbys.iter().any(follows) || snapshots.is_some_and(|(made, _)| made > 0);
+    let is_kept = standbys.iter().any(follows);
     if findings.is_empty() && keys >= KEYS_WORTH && !is_kept && !is_ha {
-        findings.push(finding(
-            "metadata-survives",
-            Severity::Info,
-            "a restart of the master empties the cache: what it knows is in its memory only",
-            format!("{keys} keys, no standby and no snapshot"),
-            "before a planned restart or upgrade: --enable_snapshot, and --enable_snapshot_restore at the next start",
-        ));
+        let (severity, what, remedy) = match (serving.is_mcctl, snapshots) {
+            (Some(true), _) => {
+                (Severity::Info, EMPTIES, "none yet in mcctl: restart it when an empty cache is acceptable")
+            }
+            // Seen with 0.3.13.post1, kvcache-ai/Mooncake#3761.
+            (_, Some((1.., _))) => (
+                Severity::Warning,
+                "a restart loses nearly all keys: a restore from a snapshot drops every object whose read lease is over",
+                NO_REMEDY,
+            ),
+            _ => (Severity::Info, EMPTIES, NO_REMEDY),
+        };
+        let made = snapshots.map_or(0, |(made, _)| made);
+        let evidence =
+            format!("{keys} keys, no standby, {}", plural(usize::try_from(made).unwrap_or(usize::MAX), "snapshot"));
+        findings.push(finding("metadata-survives", severity, what, evidence, remedy));
     }
     status(findings, || match (is_kept, is_ha) {
-        (true, _) => "a standby or a snapshot has the metadata".to_owned(),
+        (true, _) => "a standby has the metadata".to_owned(),
         (false, true) => "nothing is stored yet".to_owned(),
         (false, false) => format!("one master, {keys} keys"),
     })
 }
+
+/// What a restart does to a master whose metadata is in memory only.
+const EMPTIES: &str = "a restart of the master empties the cache: its metadata is in memory only";
+/// Of a single master of upstream.
+const NO_REMEDY: &str = "none for a single master of 0.3.13 (a restore drops what is under no read lease); two masters with \
+     --enable_ha=true, --enable_oplog=true and etcd keep the keys that the standby has read";
 
 /// Entries that a standby may be behind.
 const LAG_MAX: f64 = 1000.0;
@@ -361,6 +381,7 @@ mod tests {
             metrics: Some(Samples::parse(metrics)),
             summary: None,
             has_role: Some(true),
+            is_mcctl: Some(false),
         }
     }
 
@@ -487,13 +508,23 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_master_with_keys_is_told_that_a_restart_empties_it_unless_there_are_snapshots() {
+    fn a_restart_of_a_single_master_loses_its_keys_with_and_without_snapshots() {
         let mut facts = healthy();
         facts.admins[0].metrics = Some(Samples::parse("master_key_count 7\n"));
         says(&survives(&facts), Severity::Info, "a restart of the master empties the cache");
         facts.admins[0].summary = Some("x | Snapshots: Success=3, Fail=0}".to_owned());
-        assert!(matches!(survives(&facts), Status::Passed(_)));
+        says(&survives(&facts), Severity::Warning, "drops every object whose read lease is over");
         facts.admins[0].summary = Some("x | Snapshots: Success=0, Fail=4}".to_owned());
         says(&survives(&facts), Severity::Warning, "snapshots fail");
+    }
+
+    #[test]
+    fn no_remedy_for_a_master_of_mcctl_names_a_flag_that_it_refuses() {
+        let mut facts = healthy();
+        facts.admins[0].metrics = Some(Samples::parse("master_key_count 7\n"));
+        facts.admins[0].is_mcctl = Some(true);
+        let Status::Found(findings) = survives(&facts) else { panic!("found") };
+        assert_eq!(findings[0].severity, Severity::Info);
+        assert!(!findings[0].remedy.contains("--"), "{findings:?}");
     }
 }

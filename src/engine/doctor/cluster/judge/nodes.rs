@@ -1,5 +1,7 @@
 //! The processes that lend memory: there, not standing still, and known to the metadata service?
 
+use std::collections::BTreeSet;
+
 use crate::engine::check::{Finding, Severity, Status};
 use crate::engine::doctor::cluster::facts::{Dial, Facts, Node, Records};
 use crate::engine::doctor::cluster::judge::{undetailed, unlisted};
@@ -32,6 +34,17 @@ pub fn answer(facts: &Facts) -> Status {
         Dial::Refused(why) => Some(why.clone()),
         _ => None,
     });
+    // A node that sends heartbeats lives: its name is not an address where P2PHANDSHAKE was only assumed.
+    let is_elsewhere = facts.metadata.url.is_none() && facts.metadata.is_assumed && sends_heartbeats(facts);
+    if is_elsewhere && !dead.is_empty() {
+        return Status::Found(vec![finding(
+            "nodes-answer",
+            Severity::Warning,
+            format!("{} not found by name: the nodes may use an HTTP metadata service", are(dead.len())),
+            listed(&dead),
+            "give --metadata-server http://HOST:PORT/metadata, the one of the nodes; with P2PHANDSHAKE these nodes are dead",
+        )]);
+    }
     add(
         format!(
             "{} listed by the master and dead: each get and put there costs 0.7 to 1 s and fails (-800) until client_ttl is over",
@@ -82,6 +95,13 @@ pub fn answer(facts: &Facts) -> Status {
     }
     let slowest = facts.nodes.iter().map(|node| node.took).max().unwrap_or_default();
     status(findings, || format!("{} in {}", plural(facts.nodes.len(), "node"), shown(slowest)))
+}
+
+/// Does the master count at least as many clients as there are owners of segments?
+fn sends_heartbeats(facts: &Facts) -> bool {
+    let owners: BTreeSet<&str> =
+        facts.mounted().iter().map(|segment| &*segment.client).filter(|client| !client.is_empty()).collect();
+    !owners.is_empty() && facts.metric("master_active_clients").is_some_and(|active| active >= owners.len() as f64)
 }
 
 fn are(n: usize) -> String {
@@ -264,6 +284,21 @@ mod tests {
             node.records = Some(Records { ram: Ok(Some("tcp".to_owned())), rpc_meta: Ok(node.at.clone()) });
         }
         facts
+    }
+
+    #[test]
+    fn a_live_node_is_not_called_dead_where_p2phandshake_is_only_assumed() {
+        let mut facts = healthy();
+        facts.nodes[0].dial = Dial::Refused("Connection refused".to_owned());
+        says(&answer(&facts), "listed by the master and dead");
+        facts.metadata.is_assumed = true;
+        let Status::Found(findings) = answer(&facts) else { panic!("found") };
+        assert!(findings.len() == 1 && findings[0].severity == Severity::Warning, "{findings:?}");
+        assert!(findings[0].remedy.contains("--metadata-server"), "{findings:?}");
+        // Without heartbeats it is dead, whatever it uses.
+        facts.after = None;
+        facts.before = Some(crate::engine::http::Samples::parse("master_active_clients 1\n"));
+        says(&answer(&facts), "listed by the master and dead");
     }
 
     #[test]

@@ -1,0 +1,106 @@
+//! Which flags the programs of mcctl have, and which of them they refuse: a remedy must start.
+//!
+//! `commands` has the tables of these programs; a test there compares them with these lists.
+
+/// A flag that a program of mcctl accepts only with its default: the feature behind it is not supported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The flag, with `_`.
+    pub name: &'static str,
+    /// The one accepted value; `false` stands for all spellings of it.
+    pub default: &'static str,
+    /// The feature, as the subject of a sentence.
+    pub feature: &'static str,
+}
+
+const fn refused(name: &'static str, default: &'static str, feature: &'static str) -> Refused {
+    Refused { name, default, feature }
+}
+
+const HA: &str = "high availability";
+const SNAPSHOTS: &str = "a snapshot of the metadata";
+const SSD: &str = "the SSD tier";
+
+/// Flags that `mcctl serve master` refuses.
+pub const REFUSED_BY_MASTER: &[Refused] = &[
+    refused("enable_ha", "false", HA),
+    refused("enable_oplog", "false", "the oplog"),
+    refused("enable_snapshot", "false", SNAPSHOTS),
+    refused("enable_snapshot_restore", "false", SNAPSHOTS),
+    refused("enable_offload", "false", SSD),
+    refused("promotion_on_hit", "false", SSD),
+    refused("root_fs_dir", "", "a shared file system as a tier"),
+    refused("enable_cxl", "false", "CXL memory"),
+    refused("dynamic_replication_mode", "off", "dynamic replication"),
+    refused("enable_multi_tenants", "false", "a tenant quota"),
+    refused("enable_kv_events", "false", "publishing KV events"),
+];
+
+/// Settings that `mcctl serve store` refuses, by their keys.
+pub const REFUSED_BY_NODE: &[Refused] = &[refused("enable_ssd_offload", "false", SSD)];
+
+/// Transports of `mcctl serve store`.
+pub const NODE_TRANSPORTS: &[&str] = &["tcp", "rdma"];
+
+/// Flags of `mcctl serve store`, beside those of the log.
+pub const NODE_FLAGS: &[&str] = &[
+    "master_server_address",
+    "master",
+    "metadata_server",
+    "local_hostname",
+    "global_segment_size",
+    "segment_size",
+    "local_buffer_size",
+    "protocol",
+    "device_name",
+    "rdma_devices",
+    "allow_tcp_fallback",
+    "tenant_id",
+    "enable_ssd_offload",
+    "ssd_offload_path",
+    "enable_client_http_server",
+    "client_http_port",
+    "port",
+    "host",
+    "max_wait_time",
+    "config",
+    "define",
+    "D",
+    "flagfile",
+    "help",
+    "h",
+];
+
+/// Flags of `mcctl serve metadata`, beside those of the log.
+pub const METADATA_FLAGS: &[&str] = &["port", "host", "flagfile", "help", "h"];
+
+/// Flags of `mcctl up`, beside those of the log.
+pub const UP_FLAGS: &[&str] = &[
+    "segment_size",
+    "host",
+    "metadata",
+    "rpc_port",
+    "metrics_port",
+    "metadata_port",
+    "rest_port",
+    "with_sim",
+    "sim_port",
+    "protocol",
+    "device_name",
+    "allow_tcp_fallback",
+    "once",
+    "json",
+    "help",
+    "h",
+];
+
+impl Refused {
+    /// Does `text` ask for the feature?
+    pub fn is_asked_for(&self, text: &str) -> bool {
+        let text = text.trim();
+        match self.default {
+            "false" => crate::engine::lint::flags::is_true(text),
+            default => !text.is_empty() && text != default,
+        }
+    }
+}

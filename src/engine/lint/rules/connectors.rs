@@ -1,0 +1,232 @@
+//! The configuration of vLLM's and LMCache's connectors to the store.
+
+use crate::engine::base::ByteSize;
+use crate::engine::base::addr::host_is_loopback;
+use crate::engine::check::Place;
+use crate::engine::lint::connectors::{
+    LMCACHE_OWN_KEYS, LMCACHE_PLAIN_KEYS, LMCACHE_PREFIX, STORE_SETUP_KEYS, STORE_SETUP_MASTER, VLLM_MODES,
+    VLLM_SEGMENT_BYTES,
+};
+use crate::engine::lint::names::nearest;
+use crate::engine::lint::node::{Node, Value};
+use crate::engine::lint::rules::{Findings, View};
+use crate::engine::lint::scene::{Document, DocumentKind, Role};
+use crate::engine::lint::settings::{Seen, host_of};
+use crate::engine::plan::client::PLAIN_SEGMENT_BYTES_MIN;
+
+/// The text of a key, if it has a value.
+fn text<'n>(node: &'n Node, key: &str) -> Option<&'n str> {
+    node.get(key).filter(|value| value.value != Value::Null)?.text()
+}
+
+fn at(document: &Document, key: &str) -> Place {
+    let line = document.node.entry(key).map_or(document.node.line, |entry| entry.line);
+    Place { file: document.file.clone(), line }
+}
+
+/// Does the server use MooncakeStoreConnector?
+fn has_store_connector(seen: &Seen<'_>) -> Option<bool> {
+    let Some(flag) = seen.flag(&["kv_transfer_config"]) else { return Some(false) };
+    let said = flag.value.as_ref().filter(|said| said.is_known())?;
+    Some(said.text.contains("MooncakeStoreConnector"))
+}
+
+/// vLLM ends over a mode and a segment that contradict each other, and over a size that it cannot read.
+pub fn vllm(view: &View<'_>, out: &mut Findings) {
+    for seen in view.seen.iter().filter(|seen| seen.process.role == Role::Vllm) {
+        let connector = has_store_connector(seen);
+        if connector == Some(true) && seen.process.lacks_var("MOONCAKE_CONFIG_PATH") {
+            out.error(
+                &seen.process.place,
+                "vLLM cannot start: MooncakeStoreConnector needs MOONCAKE_CONFIG_PATH",
+                "MOONCAKE_CONFIG_PATH is not set",
+                "set MOONCAKE_CONFIG_PATH to a JSON file with mode, metadata_server and master_server_address",
+            );
+        }
+        let Some(document) = seen.process.config.and_then(|at| view.scene.documents.get(at)) else { continue };
+        let is_read = document.kind == DocumentKind::Vllm || connector == Some(true);
+        if document.kind != DocumentKind::Lmcache && is_read {
+            vllm_file(document, out);
+        }
+    }
+}
+
+fn vllm_file(document: &Document, out: &mut Findings) {
+    let node = &document.node;
+    let mode = text(node, "mode").unwrap_or(VLLM_MODES[0]);
+    if !VLLM_MODES.contains(&mode) {
+        out.error(
+            &at(document, "mode"),
+            format!("vLLM cannot start: there is no mode '{mode}'"),
+            format!("the modes are {}", VLLM_MODES.join(" and ")),
+            format!("write {}", nearest(mode, VLLM_MODES.iter().copied()).unwrap_or(VLLM_MODES[0])),
+        );
+        return;
+    }
+    for key in ["global_segment_size", "local_buffer_size"] {
+        if let Some(text) = text(node, key).filter(|text| size(text).is_none()) {
+            out.error(
+                &at(document, key),
+                format!("vLLM cannot read {key} '{text}', and ends"),
+                "it reads a number with b, kb, mb or gb (powers of 1024)",
+                "write such a size, e.g. 16gb",
+            );
+        }
+    }
+    let segment = text(node, "global_segment_size").map_or(Some(VLLM_SEGMENT_BYTES), size);
+    let is_standalone = mode == "standalone-store";
+    match segment {
+        Some(0) if !is_standalone => out.error(
+            &at(document, "global_segment_size"),
+            "vLLM cannot start: mode embedded needs a segment",
+            "global_segment_size is 0",
+            "set \"mode\": \"standalone-store\", or a global_segment_size of 16 MiB or more",
+        ),
+        Some(bytes) if bytes > 0 && is_standalone => out.error(
+            &at(document, if node.get("global_segment_size").is_some() { "global_segment_size" } else { "mode" }),
+            "vLLM cannot start: mode standalone-store allows no segment of its own",
+            format!("global_segment_size is {}", ByteSize(bytes)),
+            "set \"global_segment_size\": 0",
+        ),
+        Some(bytes) if bytes > 0 && bytes < PLAIN_SEGMENT_BYTES_MIN => out.error(
+            &at(document, "global_segment_size"),
+            "vLLM cannot start: its segment is too small to be mounted (-600)",
+            format!("{} per rank; a segment has at least 16 MiB", ByteSize(bytes)),
+            "write 16mb or more",
+        ),
+        _ => {}
+    }
+    if text(node, "local_buffer_size").and_then(size) == Some(0) {
+        out.error(
+            &at(document, "local_buffer_size"),
+            "vLLM cannot start: it needs a local buffer",
+            "local_buffer_size is 0",
+            "remove the key (4 GiB), or give a size",
+        );
+    }
+    if text(node, "master_server_address").is_none_or(|text| text.trim().is_empty()) {
+        out.error(
+            &at(document, "master_server_address"),
+            "vLLM cannot start: the file does not name the master",
+            "master_server_address is missing",
+            "add \"master_server_address\": \"HOST:50051\"",
+        );
+    }
+}
+
+/// A size as vLLM reads it: bytes.
+fn size(text: &str) -> Option<u64> {
+    let text = text.trim().to_ascii_lowercase();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let unit = match unit.trim() {
+        "" | "b" => 1u64,
+        "kb" => 1 << 10,
+        "mb" => 1 << 20,
+        "gb" => 1 << 30,
+        _ => return None,
+    };
+    let bytes = number.parse::<f64>().ok()? * unit as f64;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "digits only; the cast saturates")]
+    let bytes = bytes as u64;
+    Some(bytes)
+}
+
+/// LMCache passes `extra_config` on to the store, whose client does not read all of the keys that LMCache documents.
+pub fn lmcache(view: &View<'_>, out: &mut Findings) {
+    for document in view.scene.documents.iter().filter(|document| document.kind == DocumentKind::Lmcache) {
+        let url = text(&document.node, "remote_url").filter(|url| url.starts_with("mooncakestore://"));
+        let extra = document.node.get("extra_config").filter(|node| !node.entries().is_empty());
+        let Some(url) = url else { continue };
+        let Some(extra) = extra else {
+            out.warning(
+                &at(document, "remote_url"),
+                "LMCache cannot start without MOONCAKE_CONFIG_PATH: there is no extra_config",
+                url,
+                format!("add extra_config with local_hostname, metadata_server and {LMCACHE_PREFIX}master_server_addr"),
+            );
+            continue;
+        };
+        master(document, url, extra, out);
+        for key in ["local_hostname", "metadata_server"] {
+            if text(extra, key).is_none() && text(extra, &format!("{LMCACHE_PREFIX}{key}")).is_none() {
+                out.error(
+                    &at(document, "extra_config"),
+                    format!("LMCache cannot start: the store requires {key}"),
+                    format!("extra_config has no {key}"),
+                    match key {
+                        "metadata_server" => "add metadata_server: P2PHANDSHAKE".to_owned(),
+                        _ => format!("add {key}, a name or address of this host that the others can call"),
+                    },
+                );
+            }
+        }
+        keys(document, extra, out);
+    }
+}
+
+/// The connector reads the master from one key only, and not from the URL.
+fn master(document: &Document, url: &str, extra: &Node, out: &mut Findings) {
+    let key = format!("{LMCACHE_PREFIX}master_server_addr");
+    if text(extra, &key).is_some_and(|text| !text.trim().is_empty()) {
+        return;
+    }
+    let in_url = url.trim_start_matches("mooncakestore://").split(['/', '?']).next().unwrap_or_default();
+    let ignored = ["master_server_address", "mooncake_master_server_address", "master_server_addr"];
+    let ignored = ignored.iter().find_map(|key| Some((extra.entry(key)?, text(extra, key)?)));
+    let wanted = ignored.map_or(in_url, |(_, text)| text);
+    let is_default = wanted == STORE_SETUP_MASTER || host_is_loopback(host_of(wanted)) && wanted.ends_with(":50051");
+    if is_default {
+        return;
+    }
+    let (line, why) = match ignored {
+        Some((entry, _)) => (entry.line, format!("the store's client 0.3.13 does not read {}", entry.key)),
+        None => (at(document, "remote_url").line, format!("{url}: the connector does not read the host of remote_url")),
+    };
+    out.error(
+        &Place { file: document.file.clone(), line },
+        format!("LMCache reaches only a master at {STORE_SETUP_MASTER}"),
+        why,
+        format!("add {key}: {} to extra_config", if wanted.is_empty() { "HOST:50051" } else { wanted }),
+    );
+}
+
+/// Keys of `extra_config` that are meant for the store and that its client does not read.
+fn keys(document: &Document, extra: &Node, out: &mut Findings) {
+    for entry in extra.entries() {
+        let place = Place { file: document.file.clone(), line: entry.line };
+        let key = entry.key.as_str();
+        let stripped = key.strip_prefix(LMCACHE_PREFIX);
+        if matches!(key, "device_name" | "mooncake_device_name") {
+            if entry.value.text().is_some_and(|text| !text.trim().is_empty()) {
+                out.warning(
+                    &place,
+                    format!("{key} has no effect: the store's client 0.3.13 does not read it"),
+                    "LMCache passes it on as device_name",
+                    format!("write {LMCACHE_PREFIX}rdma_devices"),
+                );
+            }
+            continue;
+        }
+        let is_known = LMCACHE_OWN_KEYS.contains(&key)
+            || LMCACHE_PLAIN_KEYS.contains(&key)
+            || stripped.is_some_and(|key| STORE_SETUP_KEYS.contains(&key) || LMCACHE_PLAIN_KEYS.contains(&key));
+        if is_known {
+            continue;
+        }
+        let near = match stripped {
+            Some(stripped) => {
+                nearest(stripped, STORE_SETUP_KEYS.iter().copied()).map(|n| format!("{LMCACHE_PREFIX}{n}"))
+            }
+            None => nearest(key, LMCACHE_PLAIN_KEYS.iter().copied()).map(str::to_owned),
+        };
+        if let Some(near) = near {
+            out.warning(
+                &place,
+                format!("{key} has no effect: neither LMCache nor the store has such a key"),
+                "unknown keys are ignored",
+                format!("write {near}"),
+            );
+        }
+    }
+}
