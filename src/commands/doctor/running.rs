@@ -204,15 +204,13 @@ impl RunningArgs {
         }
         let variable = std::env::var("MOONCAKE_TE_META_DATA_SERVER").ok().filter(|text| !text.is_empty());
         let mut link = link;
-        if link.metadata_server.is_none()
-            && variable.is_none()
-            && let Some(admin) = admins.first()
-        {
+        let mut is_metadata_assumed = link.metadata_server.is_none() && variable.is_none();
+        if is_metadata_assumed && let Some(admin) = admins.first() {
             let found = discovery::find_at(admin, &master).await;
+            is_metadata_assumed = found.is_none();
             output::say(discovery::note(found.as_ref()));
             link.metadata_server = Some(found.map_or(MetadataUri::P2p, |found| found.metadata).to_string());
         }
-        let is_metadata_assumed = link.metadata_server.is_none() && variable.is_none();
         let metadata = match (&link.metadata_server, variable) {
             (Some(text), _) => node::metadata(text, format!("--metadata-server {text}"))?,
             (None, Some(text)) => node::metadata(&text, format!("MOONCAKE_TE_META_DATA_SERVER={text}"))?,

@@ -4,8 +4,9 @@ use crate::engine::lint::names::{MCCTL_FLAGS, nearest};
 use crate::engine::lint::programs::{
     METADATA_FLAGS, NODE_FLAGS, NODE_TRANSPORTS, REFUSED_BY_MASTER, REFUSED_BY_NODE, UP_FLAGS,
 };
+use crate::engine::lint::read::launch::assignment;
 use crate::engine::lint::rules::{Findings, View};
-use crate::engine::lint::scene::{Make, Role};
+use crate::engine::lint::scene::{Habitat, Make, Role, Said};
 use crate::engine::lint::settings::{Seen, Setting};
 
 /// A flag, key or variable that `mcctl serve master` or `mcctl serve store` refuses at its start.
@@ -34,7 +35,7 @@ fn master(seen: &Seen<'_>, out: &mut Findings) {
 }
 
 fn node(seen: &Seen<'_>, out: &mut Findings) {
-    let mut error = |said: &crate::engine::lint::scene::Said, what: String, why: &str, remedy: &str| {
+    let mut error = |said: &Said, what: String, why: &str, remedy: &str| {
         out.error(&said.place, format!("mcctl serve store refuses {what}"), why, remedy);
     };
     for refused in REFUSED_BY_NODE {
@@ -103,13 +104,19 @@ pub fn flags(view: &View<'_>, out: &mut Findings) {
 
 /// What stands behind the image is for the program in it.
 pub fn docker_options(view: &View<'_>, out: &mut Findings) {
-    for process in view.scene.processes.iter().filter(|process| !process.misplaced.is_empty()) {
-        let Some(first) = process.misplaced.first() else { continue };
-        let words: Vec<&str> = process.misplaced.iter().map(|said| said.text.as_str()).collect();
+    for process in &view.scene.processes {
+        // `-e NAME=VALUE` among the arguments of the program: none of ours has such a flag.
+        let pairs = process.args.iter().zip(process.args.iter().skip(1));
+        let among = pairs.filter(|(option, value)| {
+            process.habitat == Habitat::Docker && option.text == "-e" && assignment(&value.text).is_some()
+        });
+        let words: Vec<&Said> =
+            process.misplaced.iter().chain(among.flat_map(|(option, value)| [option, value])).collect();
+        let Some(first) = words.first() else { continue };
         out.error(
             &first.place,
-            "docker passes its own options to the program: they stand behind the image",
-            words.join(" "),
+            "options of docker run behind the image are arguments of the program",
+            words.iter().map(|said| said.text.as_str()).collect::<Vec<_>>().join(" "),
             "move them before the image",
         );
     }

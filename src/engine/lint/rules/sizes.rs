@@ -108,8 +108,9 @@ pub fn rank_segment(view: &View<'_>, out: &mut Findings) {
         ranks_elsewhere(seen, out);
     }
     for seen in view.clients() {
-        // Huge pages round a small segment up.
-        if seen.huge_pages() != Some(false) {
+        // Huge pages round a small segment up; whether a shell has them is not known.
+        let huge = seen.huge_pages();
+        if huge == Some(true) {
             continue;
         }
         let (Some((bytes, place)), Some(ranks)) = (seen.segment(), ranks(seen)) else { continue };
@@ -126,12 +127,12 @@ pub fn rank_segment(view: &View<'_>, out: &mut Findings) {
                 ByteSize(part)
             ),
         };
-        out.error(
-            &place,
-            format!("{} cannot start: its segment is too small to be mounted", seen.process.called()),
-            evidence,
-            format!("lend {least}gb or more, or 0 to lend nothing"),
-        );
+        let what = format!("{} cannot start: its segment is too small to be mounted (-600)", seen.process.called());
+        let remedy = format!("lend {least}gb or more, or 0 to lend nothing");
+        match huge {
+            Some(_) => out.error(&place, what, evidence, remedy),
+            None => out.warning(&place, what, format!("{evidence}, but on huge pages"), remedy),
+        }
     }
 }
 
