@@ -22,7 +22,7 @@ pub fn dry_run(args: &Args, host: &Host, report: &Report) -> Result<(), Failure>
         check(host, report)?;
         let raised: Vec<_> = report.nodes.iter().filter(|node| node.target > node.total).collect();
         if raised.is_empty() {
-            output::say("would reserve nothing: the pages are there");
+            output::say("would reserve nothing: the pages are in the pool");
         }
         for node in raised {
             let (kib, sys) = (report.hugepage_bytes / 1024, args.root.join("sys"));
@@ -31,6 +31,7 @@ pub fn dry_run(args: &Args, host: &Host, report: &Report) -> Result<(), Failure>
         }
     }
     if args.persist {
+        check_memory(host, report)?;
         let (path, text) = lasting(args, report);
         output::say(format_args!("would write {}: {}", path.display(), text.lines().last().unwrap_or_default()));
     }
@@ -48,7 +49,7 @@ pub fn apply(args: &Args, host: &Host, report: &Report) -> Result<(), Failure> {
     let pools = Sysfs { root: &sys, kib: report.hugepage_bytes / 1024 };
     let raised = reserve(&pools, &targets, args.keep_partial).map_err(|error| failed(&error))?;
     if raised.is_empty() {
-        output::say("nothing to reserve: the pages are there");
+        output::say("nothing to reserve: the pages are in the pool");
     }
     for step in raised {
         output::say(format_args!("node {}: {} huge pages, {} before", step.node, step.after, step.before));
@@ -58,25 +59,41 @@ pub fn apply(args: &Args, host: &Host, report: &Report) -> Result<(), Failure> {
 
 fn check(host: &Host, report: &Report) -> Result<(), Failure> {
     if report.nodes.is_empty() {
-        return Err(Failure::host("there are no pools of huge pages per NUMA node here").tried(format!(
+        return Err(Failure::host("no pool of huge pages found for any NUMA node").tried(format!(
             "devices/system/node/node*/hugepages/hugepages-{}kB in sysfs",
             report.hugepage_bytes / 1024
         )));
     }
     if report.host_other_hugepages > 0 {
-        return Err(Failure::usage("--apply reserves pages of one size, and the arenas take another")
-            .next("leave --arena-pool-size out: an arena brings nothing here"));
+        return Err(Failure::usage("--apply reserves pages of one size, and the arenas need another")
+            .next("leave --arena-pool-size out: an arena gains nothing here"));
     }
-    let missing: u64 = report.nodes.iter().map(|node| node.target - node.total).fold(0, u64::saturating_add);
-    let bytes = missing.saturating_mul(report.hugepage_bytes);
-    match host.memory {
-        Some(memory) if bytes > memory => Err(Failure::host("there is not enough memory for the huge pages")
-            .tried(format!("{missing} more pages, {}", ByteSize(bytes)))
-            .found(format!("{} available", ByteSize(memory)))
-            .next("take a smaller --hicache-size or segment; nothing was changed")),
-        _ => Ok(()),
-    }
+    check_memory(host, report)
 }
+
+/// Pages that would take nearly all memory stop the host: some is left for the operating system and the processes.
+fn check_memory(host: &Host, report: &Report) -> Result<(), Failure> {
+    let missing = match report.nodes.is_empty() {
+        true => report.host_hugepages.most.saturating_sub(host.pool.available.unwrap_or(0)),
+        false => report.nodes.iter().map(|node| node.target - node.total).fold(0, u64::saturating_add),
+    };
+    let bytes = missing.saturating_mul(report.hugepage_bytes);
+    // What the command line promises adds no memory to this host.
+    let Some(memory) = host.memory.into_iter().chain(host.memory_here).min().filter(|_| missing > 0) else {
+        return Ok(());
+    };
+    let kept = KEPT_BYTES.min(memory / 4);
+    if bytes <= memory - kept {
+        return Ok(());
+    }
+    Err(Failure::host("not enough memory for the huge pages")
+        .tried(format!("{missing} more pages, {}", ByteSize(bytes)))
+        .found(format!("{} available, of which {} stay free for the system", ByteSize(memory), ByteSize(kept)))
+        .next("lower --hicache-size or --global-segment-size; nothing was changed"))
+}
+
+/// Memory that no reservation may take; a quarter of the memory on a small host.
+const KEPT_BYTES: u64 = 2 << 30;
 
 fn failed(error: &ReserveError) -> Failure {
     let back = |undone: bool| if undone { "the pools are as they were" } else { "pools that were raised stay raised" };
@@ -104,8 +121,9 @@ fn failed(error: &ReserveError) -> Failure {
 /// Write the file that reserves the pages at the next boot.
 ///
 /// # Errors
-/// It cannot be written.
-pub fn persist(args: &Args, report: &Report) -> Result<(), Failure> {
+/// The file cannot be written, or the pages would take nearly all memory at boot.
+pub fn persist(args: &Args, host: &Host, report: &Report) -> Result<(), Failure> {
+    check_memory(host, report)?;
     let (path, text) = lasting(args, report);
     let failed = |error: io::Error| {
         let failure = Failure::host("the reservation cannot be made to last").tried(path.display().to_string());

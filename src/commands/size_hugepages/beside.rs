@@ -10,7 +10,7 @@ use crate::engine::plan::need::Need;
 use crate::engine::plan::tiers::{self, StoredPage};
 use crate::engine::plan::upstream;
 
-/// What upstream's script says of the same.
+/// What upstream's script reports for the same deployment.
 #[derive(Clone, Debug, Serialize)]
 pub struct UpstreamRow {
     /// L2 and segment of all ranks.
@@ -32,16 +32,18 @@ pub struct Kep74Row {
     pub shown_gib: f64,
     /// What so many keys take.
     pub bytes: u64,
-    /// What nothing explains.
+    /// The part that no source explains.
     pub unexplained_percent: f64,
 }
 
 /// Upstream's script on the same words, where it has them: a size, one host.
 pub fn upstream_row(args: &Args, need: &Need, page: u64) -> Option<UpstreamRow> {
     let gb = args.hicache_size.as_deref()?;
+    // The script has no decimal GB: it would read a bare number as bytes.
+    let is_bare = gb.trim().bytes().all(|b| b.is_ascii_digit() || b == b'_');
     let request = upstream::Request {
         tp: i128::from(args.tp_size),
-        hicache: format!("{}gb", gb.trim()),
+        hicache: if is_bare { format!("{}gb", gb.trim()) } else { gb.to_owned() },
         segment: args.global_segment_size.clone(),
         arena: args.arena_pool_size.clone(),
         hugepage: args.hugepage_size.clone(),
@@ -49,29 +51,34 @@ pub fn upstream_row(args: &Args, need: &Need, page: u64) -> Option<UpstreamRow> 
     };
     let estimate = upstream::estimate(&request, &|_| None).ok()?;
     let counted = need.most.bytes().saturating_sub(need.service_pages.bytes());
+    let l2 = if is_bare {
+        "it reads the GB of --hicache-size as GiB"
+    } else {
+        "it counts the size as given; SGLang gets whole GB of 10^9 bytes"
+    };
     let mut why = vec![
-        "it reads the GB of --hicache-size as GiB".to_owned(),
-        "it counts no padding page, no whole huge pages, and no 16 MiB buffer per rank".to_owned(),
+        l2.to_owned(),
+        "it leaves out the padding page, the rounding to huge pages, and 16 MiB of local buffer per rank".to_owned(),
     ];
     if args.tp_size > 1 && need.rank_segment > 0 {
-        why.push("it gives every rank the whole segment, which SGLang divides by tp x pp".to_owned());
+        why.push("it gives every rank the whole segment; SGLang divides it by tp x pp".to_owned());
     }
     if matches!(need.ranks.first()?.client.arena, Arena::Fits { .. }) {
-        why.push("it counts the segment beside the arena that holds it".to_owned());
+        why.push("it counts the segment in addition to the arena that holds it".to_owned());
     }
     if need.ranks.first()?.buffers > 1 {
-        why.push("it does not know of side pools (index, sliding layers)".to_owned());
+        why.push("it leaves out side pools (index, sliding layers)".to_owned());
     }
     if args.pp_size > 1 || args.dp_size > 1 || args.nnodes > 1 || args.store_services > 0 {
-        why.push("it does not know of pipeline stages, data parallel groups, hosts and store services".to_owned());
+        why.push("it leaves out pipeline stages, data parallel groups, hosts and store services".to_owned());
     }
-    why.push("it does not know that SGLang wants the same memory available a second time".to_owned());
+    why.push("it leaves out the ordinary memory that SGLang checks at start".to_owned());
     Some(UpstreamRow {
         baseline_bytes: u64::try_from(estimate.baseline_total).ok()?,
         clean_bytes: u64::try_from(estimate.clean_total).ok()?,
         counted_bytes: u64::try_from(counted).ok()?,
         why: if page == GIB1 {
-            why.push("with pages of 1 GiB even the 16 MiB buffer takes one".to_owned());
+            why.push("it leaves out that the 16 MiB local buffer needs a whole page of 1 GiB".to_owned());
             why
         } else {
             why

@@ -4,6 +4,7 @@ use crate::commands::error::Failure;
 use crate::commands::size_hugepages::Args;
 use crate::commands::size_hugepages::host::Host;
 use crate::commands::size_hugepages::question;
+use crate::engine::base::ByteSize;
 use crate::engine::plan::fit::{Room, fit};
 use crate::engine::plan::host_pool::Wish;
 
@@ -16,14 +17,14 @@ pub fn fitted(args: &Args) -> Result<Args, Failure> {
     let question = question::sized(args, Wish::Gb(1))?;
     let host = Host::look(args, &question)?;
     let Some(memory) = host.memory else {
-        return Err(Failure::usage("--fit must know the host's ordinary memory").next("give --available-memory, too"));
+        return Err(Failure::usage("--fit needs the host's ordinary memory").next("give --available-memory, too"));
     };
     let hugetlb = host.pool.available.unwrap_or(0).saturating_mul(question.wanted.page);
     let room = Room { memory, hugetlb };
     let Some(found) = fit(&question.wanted, &room)? else {
         return Err(Failure::no("not even 1 GB of L2 per rank fits")
-            .found(format!("{:.2} GB of memory and {:.2} GB in huge pages", memory as f64 / 1e9, hugetlb as f64 / 1e9))
-            .next("SGLang leaves 10 GiB alone, and wants L2 available twice: as huge pages and as ordinary memory"));
+            .found(format!("{} of ordinary memory and {} in huge pages", ByteSize(memory), ByteSize(hugetlb)))
+            .next("use a host with more memory: SGLang leaves 10 GiB free and needs L2 twice, in huge pages and as ordinary memory"));
     };
     Ok(Args {
         fit: false,

@@ -6,7 +6,7 @@ use crate::commands::error::Failure;
 use crate::commands::size_hugepages::Args;
 use crate::commands::size_hugepages::question::Question;
 use crate::engine::plan::client::{GIB1, MIB2, Pages};
-use crate::engine::plan::upstream;
+use crate::engine::plan::size_flag;
 use crate::engine::sys::cgroup;
 use crate::engine::sys::host;
 use crate::engine::sys::hugetlb::{self, NodePool};
@@ -16,7 +16,7 @@ use crate::engine::sys::hugetlb::{self, NodePool};
 pub struct Pool {
     /// Bytes of a page.
     pub page: u64,
-    /// Pages that can be had now: free, not promised, and those by which the pool may grow. `None`: not known.
+    /// Pages that are available now: free, not promised, and those by which the pool may grow. `None`: not known.
     pub available: Option<u64>,
     /// Pages that the control groups of this process still allow. `None`: as many as there are.
     pub allowed: Option<u64>,
@@ -40,9 +40,11 @@ pub struct Host {
     pub pool: Pool,
     /// Pages of the other size, which an arena may take.
     pub other: Pool,
-    /// Ordinary memory that is available, bytes.
+    /// Ordinary memory that is available, bytes: of the host that is planned for.
     pub memory: Option<u64>,
-    /// Is it this one?
+    /// Ordinary memory that is available on this host, bytes, also where another one is planned for.
+    pub memory_here: Option<u64>,
+    /// False when the command line describes another host.
     pub is_this: bool,
 }
 
@@ -52,22 +54,21 @@ impl Host {
     /// # Errors
     /// A size on the command line is none.
     pub fn look(args: &Args, question: &Question) -> Result<Host, Failure> {
-        let bytes = |flag: &str, text: &str| {
-            let size = upstream::size(text).map_err(|e| Failure::usage(format!("{flag}: {e}")))?;
-            u64::try_from(size).map_err(|_| Failure::usage(format!("{flag} {text} is absurdly large")))
-        };
         let page = question.wanted.page;
         let other = if page == GIB1 { MIB2 } else { GIB1 };
-        let memory = args.available_memory.as_deref().map(|text| bytes("--available-memory", text)).transpose()?;
+        let memory =
+            args.available_memory.as_deref().map(|text| size_flag::host("--available-memory", text)).transpose()?;
+        let sys = args.root.join("sys");
+        let memory_here = available(&sys);
         match args.available_hugetlb.as_deref().filter(|text| !text.is_empty()) {
             Some(text) => {
-                let available = Some(bytes("--available-hugetlb", text)? / page);
+                let available = Some(size_flag::host("--available-hugetlb", text)? / page);
                 let pool = Pool { page, available, ..Pool::default() };
-                Ok(Host { pool, other: Pool { page: other, ..Pool::default() }, memory, is_this: false })
+                let other = Pool { page: other, ..Pool::default() };
+                Ok(Host { pool, other, memory, memory_here, is_this: false })
             }
             None => {
-                let sys = args.root.join("sys");
-                let memory = memory.or_else(|| available(&sys));
+                let memory = memory.or(memory_here);
                 let own = pool(&sys, page);
                 let absent = |node: &&u32| !own.nodes.is_empty() && own.nodes.iter().all(|pool| pool.node != **node);
                 if let Some(node) = args.nic_numa_nodes.iter().find(absent) {
@@ -78,7 +79,7 @@ impl Host {
                     .found(format!("nodes {}", found.join(", ")))
                     .next("with --available-hugetlb another host is planned for"));
                 }
-                Ok(Host { pool: own, other: pool(&sys, other), memory, is_this: true })
+                Ok(Host { pool: own, other: pool(&sys, other), memory, memory_here, is_this: true })
             }
         }
     }
@@ -90,6 +91,13 @@ impl Host {
             count => pool.usable().map(|usable| usable >= count),
         };
         Some(enough(&self.pool)? && enough(&self.other)?)
+    }
+
+    /// Can this host reserve `bytes` of huge pages, and have `ordinary` bytes left? False of another host, and where that is unknown.
+    pub fn can_reserve(&self, bytes: u64, ordinary: u64) -> bool {
+        let needed = bytes.saturating_add(ordinary);
+        let here = self.memory.zip(self.memory_here).map(|(planned, here)| planned.min(here));
+        self.is_this && self.pool.available.is_some() && here.is_some_and(|memory| memory >= needed)
     }
 
     /// Bytes of pages that are still to be reserved for `pages`; they will be missing from ordinary memory.
@@ -121,5 +129,26 @@ fn pool(root: &Path, page: u64) -> Pool {
         promised: pages.reserved,
         // A kernel without NUMA has no files per node.
         nodes: nodes.into_iter().filter_map(|node| hugetlb::node_pool(root, node, kib).ok()).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_reserves_what_leaves_it_enough_ordinary_memory() {
+        let gib = |n: u64| n << 30;
+        let pool = Pool { page: MIB2, available: Some(0), ..Pool::default() };
+        let host =
+            Host { pool, other: Pool::default(), memory: Some(gib(24)), memory_here: Some(gib(24)), is_this: true };
+        assert!(host.can_reserve(gib(12), gib(12)));
+        // All of the memory but a little.
+        assert!(!host.can_reserve(gib(13), gib(12)));
+        let promised = Host { memory: Some(gib(1024)), ..host.clone() };
+        assert!(!promised.can_reserve(gib(246), gib(248)), "--available-memory adds none to this host");
+        assert!(!Host { is_this: false, ..host.clone() }.can_reserve(0, 0));
+        assert!(!Host { memory: None, ..host.clone() }.can_reserve(0, 0));
+        assert!(!Host { pool: Pool::default(), ..host }.can_reserve(0, 0));
     }
 }

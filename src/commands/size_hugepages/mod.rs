@@ -15,6 +15,7 @@ mod paste;
 mod per_request;
 mod question;
 mod report;
+mod summary;
 mod table;
 mod trace_file;
 mod verdict;
@@ -27,14 +28,15 @@ use crate::commands::size_hugepages::host::Host;
 use crate::commands::size_hugepages::report::Report;
 use crate::commands::size_hugepages::verdict::Verdict;
 
-/// What is to be started, in the words of SGLang and of upstream's script.
+/// The deployment to size, with the flags of SGLang and of upstream's sizing script.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// Tensor parallel size
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) tp_size: u64,
-    /// L2 per rank, as SGLang reads it: a whole number of decimal GB (10^9 bytes)
-    #[arg(long, value_name = "GB", conflicts_with = "hicache_ratio", allow_hyphen_values = true)]
+    /// L2 per rank. A bare number is whole GB (10^9 bytes), as SGLang reads it. With a unit (64gb) it is powers of 1024, as upstream's
+    /// sizing script reads it; SGLang then gets the whole GB below
+    #[arg(long, value_name = "SIZE", conflicts_with = "hicache_ratio", allow_hyphen_values = true)]
     pub(crate) hicache_size: Option<String>,
     /// L2 as a multiple of the device's pool; with --device-pool-tokens and --model
     #[arg(long, value_name = "RATIO", requires = "device_pool_tokens", allow_hyphen_values = true)]
@@ -42,22 +44,23 @@ pub struct Args {
     /// Tokens of the device's pool (max_total_num_tokens in SGLang's log)
     #[arg(long, value_name = "N")]
     pub(crate) device_pool_tokens: Option<u64>,
-    /// What one TP x PP group lends to the store, as SGLang reads it: Ngb (1024^3) or bytes; 0 lends nothing
+    /// Memory that one TP x PP group contributes to the store: bytes, or with a unit powers of 1024 (4gb); 0 contributes none
     #[arg(long, value_name = "SIZE", default_value = "4gb", allow_hyphen_values = true)]
     pub(crate) global_segment_size: String,
-    /// MC_MMAP_ARENA_POOL_SIZE of each process; 0 for none
+    /// MC_MMAP_ARENA_POOL_SIZE of each process: bytes, or with a unit powers of 1024; 0 for none
     #[arg(long, value_name = "SIZE", default_value = "0", allow_hyphen_values = true)]
     pub(crate) arena_pool_size: String,
     /// Size of a huge page: 2mb or 1gb
     #[arg(long, value_name = "SIZE", default_value = "2mb", allow_hyphen_values = true)]
     pub(crate) hugepage_size: String,
-    /// Bytes in free huge pages of the host that is planned for [default: what this host has]
+    /// Free huge pages of the host that is planned for: bytes, or with a unit powers of 1024 (512gb) [default: those of this host]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) available_hugetlb: Option<String>,
-    /// MemAvailable of the host that is planned for, beside its huge pages [default: this host's, unless --available-hugetlb is given]
+    /// MemAvailable of the host that is planned for, without its huge pages: bytes, or with a unit powers of 1024 [default: this host's,
+    /// unless --available-hugetlb is given]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) available_memory: Option<String>,
-    /// A config.json, a folder with one, or the name of a known model; without it there are bounds only
+    /// A config.json, a folder with one, or the name of a known model; without it only bounds are known
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
     /// Tokens of a page (SGLang's default on CUDA and ROCm is 1)
@@ -84,7 +87,7 @@ pub struct Args {
     /// Rows of sparse attention in fp8: scaled, or raw (kernels of TRT-LLM, ROCm, TileLang)
     #[arg(long, value_name = "LAYOUT", default_value = "scaled", value_parser = ["scaled", "raw"])]
     pub(crate) dsa_fp8_layout: String,
-    /// MC_MAX_MR_SIZE: the most bytes of a memory region; larger buffers are several
+    /// MC_MAX_MR_SIZE, the largest memory region: bytes, or with a unit powers of 1024. A larger buffer is several regions
     #[arg(long, value_name = "SIZE", default_value = "1tb", allow_hyphen_values = true)]
     pub(crate) max_mr_size: String,
     /// Hosts of the deployment
@@ -93,10 +96,10 @@ pub struct Args {
     /// Store services on the same host
     #[arg(long, value_name = "N", default_value = "0")]
     pub(crate) store_services: u64,
-    /// Segment of each store service; it is not divided
+    /// Segment of each store service, which is not divided: bytes, or with a unit powers of 1024
     #[arg(long, value_name = "SIZE", default_value = "3355443200", requires = "store_services")]
     pub(crate) store_segment_size: String,
-    /// Local buffer of each store service
+    /// Local buffer of each store service: bytes, or with a unit powers of 1024
     #[arg(long, value_name = "SIZE", default_value = "1073741824", requires = "store_services")]
     pub(crate) store_local_buffer_size: String,
     /// How bytes are moved: tcp or rdma
@@ -108,7 +111,7 @@ pub struct Args {
     /// Tokens of a conversation, for the count of conversations that a tier holds
     #[arg(long, value_name = "N", default_value = "8192")]
     pub(crate) conversation_tokens: u64,
-    /// Find the largest balanced sizes that the host carries: L2, and a segment as large
+    /// Find the largest balanced sizes that fit the host: L2, and a segment as large
     #[arg(long, conflicts_with_all = ["hicache_size", "hicache_ratio", "global_segment_size"])]
     pub(crate) fit: bool,
     /// A request trace in Mooncake's format (a JSON object with hash_ids on each line; the records of a bench are not read): show the
@@ -143,7 +146,7 @@ pub struct Args {
     /// Keys that a master reports (master_key_count): show what so many keys of the model take beside --observed-bytes
     #[arg(long, value_name = "N", requires_all = ["observed_bytes", "model"], conflicts_with_all = ["trace", "fit", "apply", "persist"])]
     pub(crate) observed_keys: Option<u64>,
-    /// Bytes that it reports for them (master_allocated_bytes; what it prints as GB are 1024^3 bytes)
+    /// Bytes that it reports for them (master_allocated_bytes), or with a unit powers of 1024: the master's own GB are 1024^3 bytes
     #[arg(long, value_name = "SIZE", requires = "observed_keys", allow_hyphen_values = true)]
     pub(crate) observed_bytes: Option<String>,
     /// Reserve the huge pages that are missing, per NUMA node, check what the kernel granted, and undo it when that is less
@@ -230,7 +233,7 @@ impl Args {
                 report = Report::new(&self, &question, &host)?;
             }
             if self.persist {
-                apply::persist(&self, &report)?;
+                apply::persist(&self, &host, &report)?;
             }
         }
         if self.json {

@@ -8,7 +8,7 @@ use crate::commands::size_hugepages::{Args, question};
 use crate::engine::plan::error::SLIDING;
 use crate::engine::plan::host_pool::Wish;
 use crate::engine::plan::observed::{Observed, observed};
-use crate::engine::plan::{PlanError, tiers, upstream};
+use crate::engine::plan::{PlanError, size_flag, tiers};
 
 #[derive(Debug, Serialize)]
 struct Document {
@@ -31,9 +31,7 @@ struct Document {
 /// # Errors
 /// What the user has to know.
 pub fn run(args: &Args, keys: u64, bytes: &str) -> Outcome {
-    let reported = upstream::size(bytes).map_err(|error| Failure::usage(format!("--observed-bytes: {error}")))?;
-    let reported = u64::try_from(reported).ok().filter(|bytes| *bytes <= i64::MAX as u64);
-    let reported = reported.ok_or(PlanError::TooLarge { what: "--observed-bytes" })?;
+    let reported = size_flag::host("--observed-bytes", bytes)?;
     let question = question::sized(args, Wish::Gb(1))?;
     let (wanted, Some((model, _))) = (question.wanted, question.model) else {
         return Err(Failure::usage("--observed-keys counts keys of a model").next("name it with --model"));

@@ -1,12 +1,24 @@
-//! Lines to paste into a shell.
+//! Lines to paste into a shell. Where this host cannot carry them out, every line is a comment.
 
-use crate::commands::size_hugepages::host::Host;
-use crate::commands::size_hugepages::report::Report;
+use crate::commands::size_hugepages::Args;
+use crate::commands::size_hugepages::report::{Report, SizeRow};
 use crate::commands::size_hugepages::verdict::Verdict;
 use crate::engine::plan::client::GIB1;
 
-/// The reservation that is missing, the one that lasts, and the environment that makes SGLang use it.
-pub fn commands(report: &Report, host: &Host) -> Vec<String> {
+/// The reservation that is missing, the one that lasts, the environment, and SGLang's command line.
+pub fn commands(args: &Args, report: &Report) -> Vec<String> {
+    let mut lines = reservation(report);
+    lines.extend(environment(args, report));
+    lines.extend(report.sizes.iter().filter_map(difference));
+    lines.push(sglang(args, report));
+    if report.pasteable { lines } else { lines.into_iter().map(comment).collect() }
+}
+
+fn comment(line: String) -> String {
+    if line.starts_with('#') { line } else { format!("# {line}") }
+}
+
+fn reservation(report: &Report) -> Vec<String> {
     let (page, kib) = (report.hugepage_bytes, report.hugepage_bytes / 1024);
     let mut lines = Vec::new();
     for node in report.nodes.iter().filter(|node| node.target > node.total) {
@@ -15,23 +27,95 @@ pub fn commands(report: &Report, host: &Host) -> Vec<String> {
             node.target, node.node
         ));
     }
-    if host.is_this && lines.is_empty() && report.nodes.is_empty() && report.verdict == Verdict::HugepagesShort {
+    if report.nodes.is_empty() && report.verdict == Verdict::HugepagesShort {
         let most = report.host_hugepages.most;
         lines.push(format!("echo {most} | sudo tee /sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages"));
     }
     let total = report.pool_pages();
     lines.push(if page == GIB1 {
-        format!("# on the kernel's command line, to last: hugepagesz=1G hugepages={total}")
+        format!("# kernel command line, to survive a reboot: hugepagesz=1G hugepages={total}")
     } else {
-        format!("echo 'vm.nr_hugepages = {total}' | sudo tee /etc/sysctl.d/90-mcctl-hugepages.conf   # to last")
-    });
-    lines.push("export MC_STORE_USE_HUGEPAGE=1".to_owned());
-    lines.push(format!("export MC_STORE_HUGEPAGE_SIZE={}", if page == GIB1 { "1GB" } else { "2MB" }));
-    let segment = report.group_segment_bytes;
-    lines.push(if segment > 0 && segment.is_multiple_of(1 << 30) {
-        format!("export MOONCAKE_GLOBAL_SEGMENT_SIZE={}gb", segment >> 30)
-    } else {
-        format!("export MOONCAKE_GLOBAL_SEGMENT_SIZE={segment}")
+        format!(
+            "echo 'vm.nr_hugepages = {total}' | sudo tee /etc/sysctl.d/90-mcctl-hugepages.conf   # survives a reboot"
+        )
     });
     lines
+}
+
+fn environment(args: &Args, report: &Report) -> Vec<String> {
+    let page = if report.hugepage_bytes == GIB1 { "1GB" } else { "2MB" };
+    let mut lines = vec!["export MC_STORE_USE_HUGEPAGE=1".to_owned(), format!("export MC_STORE_HUGEPAGE_SIZE={page}")];
+    let variables =
+        [("--arena-pool-size", "MC_MMAP_ARENA_POOL_SIZE"), ("--global-segment-size", "MOONCAKE_GLOBAL_SEGMENT_SIZE")];
+    for (flag, variable) in variables {
+        // An arena of 0 is one of 8 GiB to the store: no arena is an unset variable.
+        let size = report.sizes.iter().find(|size| size.flag == flag);
+        if let Some(size) = size.filter(|size| size.used_bytes > 0 || flag != "--arena-pool-size") {
+            lines.push(format!("export {variable}={}", size.setting));
+        }
+    }
+    if args.store_services > 0 {
+        lines.push(format!(
+            "# each store service: MOONCAKE_GLOBAL_SEGMENT_SIZE={} MOONCAKE_LOCAL_BUFFER_SIZE={}",
+            report.store_segment_bytes, report.store_local_buffer_bytes
+        ));
+    }
+    lines
+}
+
+/// The comment on a size that the program does not take as it was given.
+fn difference(size: &SizeRow) -> Option<String> {
+    let why = if size.flag == "--hicache-size" {
+        "SGLang accepts whole GB of 10^9 bytes"
+    } else {
+        "the store rounds up to 2 MiB"
+    };
+    let (by, which) = match size.difference_bytes {
+        0 => return None,
+        less @ ..0 => (less.unsigned_abs(), "less"),
+        more => (more.unsigned_abs(), "more"),
+    };
+    let (flag, given, asked, setting) = (size.flag, size.given.trim(), size.asked_bytes, &size.setting);
+    Some(format!("# {flag} {given} is {asked} bytes; {why}: {setting} is {by} bytes {which}"))
+}
+
+fn sglang(args: &Args, report: &Report) -> String {
+    let model = args.model.as_deref().map_or("MODEL", |model| model.strip_suffix("/config.json").unwrap_or(model));
+    let mut words = vec!["python3 -m sglang.launch_server --model-path".to_owned(), quoted(model)];
+    let mut number = |flag: &str, value: u64, default: u64| {
+        if value != default {
+            words.push(format!("{flag} {value}"));
+        }
+    };
+    number("--tp-size", args.tp_size, 1);
+    number("--pp-size", args.pp_size, 1);
+    number("--dp-size", args.dp_size, 1);
+    number("--dcp-size", args.dcp_size, 1);
+    number("--page-size", args.page_size, 1);
+    number("--nnodes", args.nnodes, 1);
+    if args.enable_dp_attention {
+        words.push("--enable-dp-attention".to_owned());
+    }
+    if args.kv_cache_dtype != "auto" {
+        words.push(format!("--kv-cache-dtype {}", args.kv_cache_dtype));
+    }
+    words.push("--enable-hierarchical-cache".to_owned());
+    let l2 = report.sizes.iter().find(|size| size.flag == "--hicache-size");
+    match (l2, args.hicache_ratio) {
+        (Some(size), _) => words.push(format!("--hicache-size {}", size.setting)),
+        (None, Some(ratio)) => words.push(format!("--hicache-ratio {ratio}")),
+        (None, None) => {}
+    }
+    words.push("--hicache-storage-backend mooncake".to_owned());
+    words.join(" ")
+}
+
+/// `text` as one word of a shell.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,=".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    // A comment ends at a line's end.
+    format!("'{}'", text.replace('\'', r"'\''").replace(['\n', '\r'], " "))
 }

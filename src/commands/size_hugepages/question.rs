@@ -12,7 +12,8 @@ use crate::engine::plan::geometry::{CacheType, Geometry};
 use crate::engine::plan::host_pool::Wish;
 use crate::engine::plan::layout::Layout;
 use crate::engine::plan::need::{Deployment, Services};
-use crate::engine::plan::{PlanError, models, size_text, upstream};
+use crate::engine::plan::size_flag::{self, SizeFlag};
+use crate::engine::plan::{PlanError, models, upstream};
 use crate::engine::sys::hugetlb;
 
 /// What is asked.
@@ -22,6 +23,8 @@ pub struct Question {
     pub wanted: Deployment,
     /// The model, and where its figures come from.
     pub model: Option<(String, String)>,
+    /// The sizes that other programs read, in the order L2 (absent with a ratio), segment, arena.
+    pub sizes: Vec<SizeFlag>,
 }
 
 impl From<PlanError> for Failure {
@@ -31,9 +34,9 @@ impl From<PlanError> for Failure {
             PlanError::UnknownModel { .. } => {
                 failure.next("write one of those, or the path of the model's config.json")
             }
-            PlanError::NotASize { reader: "SGLang's --hicache-size", .. } => {
-                failure.next("write --hicache-size 64 for 64 GB; --compat reads sizes as upstream's script does")
-            }
+            PlanError::NotASize { reader: "SGLang's --hicache-size", .. } => failure
+                .next("write --hicache-size 64 for 64 GB, or 64gb for 64 GiB as upstream's sizing script reads it"),
+            PlanError::BelowOneGb { .. } => failure.next("write --hicache-size 1, or a larger size"),
             PlanError::Unsupported { .. } => failure.next("leave --model out for bounds"),
             _ => failure,
         }
@@ -45,18 +48,27 @@ impl From<PlanError> for Failure {
 /// # Errors
 /// A text is not what its reader takes, or the deployment is none that SGLang starts.
 pub fn read(args: &Args) -> Result<Question, Failure> {
+    let mut l2 = None;
     let wish = match (&args.hicache_size, args.hicache_ratio, args.device_pool_tokens) {
-        (Some(text), ..) => match size_text::hicache_gb(text)? {
-            0 => return Err(Failure::usage("--hicache-size 0 leaves the size to the ratio").next(NO_SIZE)),
-            gb => Wish::Gb(gb),
-        },
+        (Some(text), ..) => {
+            let (gb, size) = size_flag::hicache(text)?;
+            if gb == 0 {
+                return Err(Failure::usage("--hicache-size 0 leaves the size to the ratio").next(NO_SIZE));
+            }
+            l2 = Some(size);
+            Wish::Gb(gb)
+        }
         (None, Some(ratio), Some(device_tokens)) => Wish::Ratio { ratio, device_tokens },
         _ => return Err(Failure::usage("the size of L2 is not given").next(NO_SIZE)),
     };
     if args.device_pool_tokens.is_some() && args.hicache_ratio.is_none() && !args.per_request {
         return Err(Failure::usage("--device-pool-tokens only matters with --hicache-ratio, or --per-request"));
     }
-    sized(args, wish)
+    let mut question = sized(args, wish)?;
+    if let Some(size) = l2 {
+        question.sizes.insert(0, size);
+    }
+    Ok(question)
 }
 
 /// Read the command line, for L2 of `wish`.
@@ -71,8 +83,10 @@ pub fn sized(args: &Args, wish: Wish) -> Result<Question, Failure> {
     }
     let model = args.model.as_deref().map(model).transpose()?;
     if model.is_none() && matches!(wish, Wish::Ratio { .. }) {
-        return Err(Failure::usage("--hicache-ratio counts tokens, and without --model nobody knows their size")
-            .next("name the model, or give --hicache-size"));
+        return Err(Failure::usage(
+            "--hicache-ratio needs --model: it counts tokens, and their size depends on the model",
+        )
+        .next("name the model, or give --hicache-size"));
     }
     let cache = cache_type(&args.kv_cache_dtype)?;
     let geometry = geometry(args, model.as_ref(), &layout)?;
@@ -84,7 +98,7 @@ pub fn sized(args: &Args, wish: Wish) -> Result<Question, Failure> {
         }
         (_, cache) => cache,
     };
-    let region = size_text::store(&args.max_mr_size)?;
+    let region = size_flag::store("--max-mr-size", &args.max_mr_size)?;
     if region < REGION_BYTES_MIN {
         return Err(Failure::usage("--max-mr-size must be at least 16 MiB: a buffer is cut at multiples of that"));
     }
@@ -101,27 +115,29 @@ pub fn sized(args: &Args, wish: Wish) -> Result<Question, Failure> {
     }
     let services = Services {
         count: args.store_services,
-        segment: size_text::store(&args.store_segment_size)?,
-        local_buffer: size_text::store(&args.store_local_buffer_size)?,
+        segment: size_flag::store("--store-segment-size", &args.store_segment_size)?,
+        local_buffer: size_flag::store("--store-local-buffer-size", &args.store_local_buffer_size)?,
     };
     let mut nic_nodes = args.nic_numa_nodes.clone();
     nic_nodes.sort_unstable();
     nic_nodes.dedup();
+    let segment = size_flag::segment(&args.global_segment_size)?;
+    let arena = size_flag::arena(&args.arena_pool_size)?;
     let wanted = Deployment {
         layout,
         geometry,
         cache,
         page_size: args.page_size,
         wish,
-        group_segment: size_text::sglang_segment(&args.global_segment_size)?,
-        arena: size_text::arena(&args.arena_pool_size)?,
+        group_segment: segment.used_bytes,
+        arena: arena.used_bytes,
         page,
         default_page: hugetlb::default_page_bytes().filter(|bytes| *bytes == GIB1).unwrap_or(MIB2),
         nic_nodes: nic_nodes.len() as u64,
         region,
         services,
     };
-    Ok(Question { wanted, model: model.map(|model| (model.name, model.source)) })
+    Ok(Question { wanted, model: model.map(|model| (model.name, model.source)), sizes: vec![segment, arena] })
 }
 
 /// The store cuts what is too large for a region at multiples of this.

@@ -8,11 +8,14 @@ use crate::commands::size_hugepages::beside::{Kep74Row, UpstreamRow, kep74, upst
 use crate::commands::size_hugepages::host::Host;
 use crate::commands::size_hugepages::paste;
 use crate::commands::size_hugepages::question::Question;
+use crate::commands::size_hugepages::summary::{Summary, summary};
 use crate::commands::size_hugepages::verdict::{GuardRow, Verdict, verdict};
+use crate::engine::base::ByteSize;
 use crate::engine::plan::client::{Arena, PLAIN_SEGMENT_BYTES_MIN};
 use crate::engine::plan::host_pool::Wish;
 use crate::engine::plan::l2::Bounds;
 use crate::engine::plan::need::{Need, Rank, need};
+use crate::engine::plan::size_flag::SizeFlag;
 use crate::engine::plan::tiers::{self, Holding, StoredPage};
 use crate::engine::sys::hugetlb::NodePool;
 
@@ -90,12 +93,46 @@ pub struct TierRow {
     pub conversations: u64,
 }
 
-/// All of it.
+/// A size flag whose value another program reads.
+#[derive(Clone, Debug, Serialize)]
+pub struct SizeRow {
+    /// The flag, with its dashes.
+    pub flag: &'static str,
+    /// The text after it.
+    pub given: String,
+    /// Bytes that the text stands for.
+    pub asked_bytes: u64,
+    /// The text that the program accepts.
+    pub setting: String,
+    /// Bytes that the program makes of it.
+    pub used_bytes: u64,
+    /// Those beyond the asked ones; negative where they are fewer.
+    pub difference_bytes: i64,
+}
+
+impl From<&SizeFlag> for SizeRow {
+    fn from(size: &SizeFlag) -> SizeRow {
+        SizeRow {
+            flag: size.flag,
+            given: size.given.clone(),
+            asked_bytes: size.asked_bytes,
+            setting: size.setting.clone(),
+            used_bytes: size.used_bytes,
+            difference_bytes: size.difference(),
+        }
+    }
+}
+
+/// The whole document.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The document's kind and version.
     pub schema: &'static str,
-    /// Does it fit?
+    /// The answer in three lines.
+    pub summary: Summary,
+    /// L2 (absent with a ratio), segment, arena: as given, and as the programs get them.
+    pub sizes: Vec<SizeRow>,
+    /// Whether it fits.
     pub verdict: Verdict,
     /// Why, in sentences.
     pub reasons: Vec<String>,
@@ -107,7 +144,7 @@ pub struct Report {
     pub hugepage_bytes: u64,
     /// Ranks on the fullest host.
     pub ranks_on_host: u64,
-    /// Of L2 per rank, what was asked for, bytes; `null` with a ratio.
+    /// `--hicache-size` as SGLang gets it, bytes per rank; `null` with a ratio.
     pub hicache_bytes: Option<u64>,
     /// Segment of a group, bytes.
     pub group_segment_bytes: u64,
@@ -125,7 +162,7 @@ pub struct Report {
     pub host_hugepages: Range,
     /// Huge pages of the other size, which only an arena takes.
     pub host_other_hugepages: u64,
-    /// Huge pages that can be had now.
+    /// Huge pages that are available now.
     pub available_hugepages: Option<u64>,
     /// Per NUMA node.
     pub nodes: Vec<NodeRow>,
@@ -139,6 +176,16 @@ pub struct Report {
     pub upstream: Option<UpstreamRow>,
     /// KEP-74's, for its own configuration.
     pub kep74: Option<Kep74Row>,
+    /// Segment of a store service, bytes.
+    #[serde(skip)]
+    pub store_segment_bytes: u64,
+    /// Local buffer of a store service, bytes.
+    #[serde(skip)]
+    pub store_local_buffer_bytes: u64,
+    /// The least memory of a host that carries this, huge pages included, bytes.
+    pub host_bytes_min: u64,
+    /// This host can carry out the commands. Where it cannot, each of them is a comment.
+    pub pasteable: bool,
     /// Lines to paste, in order.
     pub commands: Vec<String>,
 }
@@ -163,8 +210,12 @@ impl Report {
         let guard = GuardRow { needed_bytes: need.guard_bytes, available_bytes, ranks };
         let (verdict, reasons) = verdict(args, host, &need, &guard);
         let page = wanted.page;
+        let missing = nodes.iter().map(|node| node.target.saturating_sub(node.total)).fold(0, u64::saturating_add);
+        let to_reserve = host.to_reserve(&need.most).max(missing.saturating_mul(page));
         let mut report = Report {
             schema: "mcctl.size-hugepages/1",
+            summary: Summary::default(),
+            sizes: question.sizes.iter().map(SizeRow::from).collect(),
             verdict,
             reasons,
             model: question.model.as_ref().map(|(name, _)| name.clone()),
@@ -187,15 +238,20 @@ impl Report {
             object_bytes: stored.map(|page| page.object_bytes),
             upstream: upstream_row(args, &need, page),
             kep74: kep74(question, stored.as_ref()),
+            store_segment_bytes: wanted.services.segment,
+            store_local_buffer_bytes: wanted.services.local_buffer,
+            host_bytes_min: u64::try_from(need.most.bytes()).unwrap_or(u64::MAX).saturating_add(need.guard_bytes),
+            pasteable: host.can_reserve(to_reserve, need.guard_bytes),
             commands: Vec::new(),
         };
         if need.rank_segment > 0 && need.rank_segment < PLAIN_SEGMENT_BYTES_MIN {
             report.reasons.push(
-                "a rank's segment is below 16 MiB: without huge pages the store refuses it (setup gives -600)"
+                "a rank's segment is below 16 MiB: without huge pages the store refuses it (setup returns -600)"
                     .to_owned(),
             );
         }
-        report.commands = paste::commands(&report, host);
+        report.commands = paste::commands(args, &report);
+        report.summary = summary(&report, host);
         Ok(report)
     }
 
@@ -233,15 +289,16 @@ fn row(rank: &Rank, page: u64) -> RankRow {
 }
 
 fn arena(arena: Arena) -> String {
-    let mib = |bytes: u64| format!("{} MiB", bytes.div_ceil(1 << 20));
     match arena {
-        Arena::Off => "none: right, since it brings nothing for two allocations per process".to_owned(),
-        Arena::Fits { unused: 0 } => "holds buffer and segment exactly, and brings nothing".to_owned(),
-        Arena::Fits { unused } => format!("holds buffer and segment; {} of it are never used", mib(unused)),
+        Arena::Off => "off (recommended: two allocations per process gain nothing from an arena)".to_owned(),
+        Arena::Fits { unused: 0 } => "holds local buffer and segment exactly, and gains nothing".to_owned(),
+        Arena::Fits { unused } => format!("holds local buffer and segment; {} of it stay unused", ByteSize(unused)),
         Arena::TooSmall { needed } => {
-            format!("too small: the segment is mapped in addition (it would take {})", mib(needed))
+            format!("too small: the segment is mapped in addition; {} would hold both", ByteSize(needed))
         }
-        Arena::Spread => "never used for a segment that is spread over NUMA nodes: paid in addition".to_owned(),
+        Arena::Spread => {
+            "unused, and allocated in addition: a segment spread over NUMA nodes is mapped apart".to_owned()
+        }
     }
 }
 

@@ -3,55 +3,40 @@
 use comfy_table::{CellAlignment, Table, presets};
 
 use crate::commands::size_hugepages::report::{Range, RankRow, Report};
-use crate::commands::size_hugepages::verdict::Verdict;
+use crate::commands::size_hugepages::summary::{Summary, gib_up};
 use crate::engine::base::ByteSize;
 use crate::engine::base::text::escaped;
-
-/// Bytes with a decimal and a binary unit, so that nobody takes one for the other.
-fn both(bytes: u64) -> String {
-    if bytes < 1_000_000 {
-        return format!("{bytes} B");
-    }
-    if bytes < 1_000_000_000 {
-        return format!("{:.2} MB ({:.2} MiB)", bytes as f64 / 1e6, bytes as f64 / (1u64 << 20) as f64);
-    }
-    format!("{:.2} GB ({:.2} GiB)", bytes as f64 / 1e9, bytes as f64 / (1u64 << 30) as f64)
-}
 
 fn range(range: Range, show: impl Fn(u64) -> String) -> String {
     if range.least == range.most { show(range.most) } else { format!("{} to {}", show(range.least), show(range.most)) }
 }
 
-/// The report as text.
+fn size(bytes: u64) -> String {
+    ByteSize(bytes).to_string()
+}
+
+/// The report as text: the answer in three lines, the lines to paste, the details.
 pub fn render(report: &Report) -> String {
-    let mut text = format!("{}\n", headline(report));
+    let Summary { needs, available, next } = &report.summary;
+    let mut text = format!("needs      {needs}\navailable  {available}\nnext       {next}\n\n");
+    match report.pasteable {
+        true => text.push_str("To paste:\n"),
+        false => text.push_str(&format!(
+            "Not for this host: for a host with at least {} GiB of memory. Every line is a comment.\n",
+            gib_up(report.host_bytes_min)
+        )),
+    }
+    for line in &report.commands {
+        text.push_str(&format!("  {line}\n"));
+    }
+    text.push_str("\nDetails\n");
+    text.push_str("  MiB and GiB are powers of 1024. SGLang's --hicache-size counts GB of 10^9 bytes.\n");
     for reason in &report.reasons {
         text.push_str(&format!("  {reason}\n"));
     }
     text.push('\n');
-    let mut rows = plain();
-    match (&report.model, &report.model_source) {
-        (Some(model), Some(source)) => {
-            rows.add_row(["model".to_owned(), format!("{} (from {source})", escaped(model))])
-        }
-        _ => rows.add_row(["model", "not given: bounds over all known models"]),
-    };
-    rows.add_row(["huge page".to_owned(), ByteSize(report.hugepage_bytes).to_string()]);
-    if let Some(bytes) = report.hicache_bytes {
-        rows.add_row(["L2 asked for".to_owned(), format!("{} per rank", both(bytes))]);
-    }
-    rows.add_row([
-        "segment".to_owned(),
-        format!(
-            "{} per group, {} per rank, {} of whole huge pages",
-            ByteSize(report.group_segment_bytes),
-            ByteSize(report.rank_segment_bytes),
-            ByteSize(report.rank_mounted_bytes)
-        ),
-    ]);
-    rows.add_row(["arena".to_owned(), report.arena.clone()]);
-    text.push_str(&format!("{}\n\n{}\n\n", rows.trim_fmt(), ranks(&report.ranks).trim_fmt()));
-    text.push_str(&host(report));
+    text.push_str(&format!("{}\n\n{}\n\n", deployment(report).trim_fmt(), ranks(&report.ranks).trim_fmt()));
+    text.push_str(&format!("{}\n\n", host(report).trim_fmt()));
     if !report.nodes.is_empty() {
         text.push_str(&format!("{}\n\n", nodes(report).trim_fmt()));
     }
@@ -59,93 +44,105 @@ pub fn render(report: &Report) -> String {
         text.push_str(&format!("{}\n\n", tiers(report).trim_fmt()));
     }
     text.push_str(&beside(report));
-    text.push_str("To paste:\n");
-    for line in &report.commands {
-        text.push_str(&format!("  {line}\n"));
-    }
-    text
+    text.trim_end().to_owned() + "\n"
 }
 
-fn headline(report: &Report) -> &'static str {
-    match report.verdict {
-        Verdict::Fits => "It fits.",
-        Verdict::HugepagesShort => "It does not fit as it is: huge pages are missing.",
-        Verdict::MemoryShort => "It does not fit: SGLang will refuse to start.",
-        Verdict::NotCertain => "It may not fit: that depends on the model.",
-        Verdict::Unknown => "Planned; whether it fits is not known.",
+fn deployment(report: &Report) -> Table {
+    let mut rows = plain();
+    match (&report.model, &report.model_source) {
+        (Some(model), Some(source)) => {
+            rows.add_row(["model".to_owned(), format!("{} (from {source})", escaped(model))])
+        }
+        _ => rows.add_row(["model", "not given: bounds over all known models"]),
+    };
+    if let Some(bytes) = report.hicache_bytes {
+        let setting = report.sizes.iter().find(|size| size.flag == "--hicache-size").map(|size| &size.setting);
+        let setting = setting.map_or(String::new(), |setting| format!(" (--hicache-size {setting})"));
+        rows.add_row(["L2 asked for".to_owned(), format!("{} per rank{setting}", size(bytes))]);
     }
+    rows.add_row([
+        "segment".to_owned(),
+        format!(
+            "{} per TP x PP group, {} per rank, {} in whole huge pages",
+            size(report.group_segment_bytes),
+            size(report.rank_segment_bytes),
+            size(report.rank_mounted_bytes)
+        ),
+    ]);
+    rows.add_row(["arena (MC_MMAP_ARENA_POOL_SIZE)".to_owned(), report.arena.clone()]);
+    rows
 }
 
-fn host(report: &Report) -> String {
+fn host(report: &Report) -> Table {
     let page = report.hugepage_bytes;
     let count = |n: u64| n.to_string();
-    let bytes = |n: u64| ByteSize(n.saturating_mul(page)).to_string();
+    let bytes = |n: u64| size(n.saturating_mul(page));
     let mut rows = plain();
     let most = report.host_hugepages;
-    let who = match report.ranks_on_host {
-        1 => "1 rank takes".to_owned(),
-        n => format!("{n} ranks take"),
+    let ranks = match report.ranks_on_host {
+        1 => "1 rank needs".to_owned(),
+        n => format!("{n} ranks need"),
     };
-    rows.add_row(["host".to_owned(), format!("{who} {} huge pages ({})", range(most, count), range(most, bytes))]);
+    rows.add_row([
+        "fullest host".to_owned(),
+        format!("{ranks} {} huge pages ({})", range(most, count), range(most, bytes)),
+    ]);
     if report.service_hugepages > 0 {
-        let services = format!("{} huge pages of these", report.service_hugepages);
-        rows.add_row(["store services".to_owned(), services]);
+        rows.add_row(["of these, store services".to_owned(), format!("{} huge pages", report.service_hugepages)]);
     }
     if report.host_other_hugepages > 0 {
-        let other = format!("{} huge pages of the system's default size, for the arenas", report.host_other_hugepages);
-        rows.add_row(["beside".to_owned(), other]);
+        let other = format!("{} huge pages of the system's default size", report.host_other_hugepages);
+        rows.add_row(["in addition, arenas".to_owned(), other]);
     }
     let available = report.available_hugepages;
     rows.add_row([
-        "can be had".to_owned(),
-        available.map_or("not known".to_owned(), |n| format!("{n} huge pages ({})", bytes(n))),
+        "available".to_owned(),
+        available.map_or("unknown".to_owned(), |n| format!("{n} huge pages ({})", bytes(n))),
     ]);
     let guard = &report.guard;
+    let needed =
+        format!("{} available at start (SGLang checks: L2 x {} and 10 GiB)", size(guard.needed_bytes), guard.ranks);
+    rows.add_row(["ordinary memory needed".to_owned(), needed]);
     rows.add_row([
-        "ordinary memory".to_owned(),
-        format!(
-            "{} must be available beside the huge pages (SGLang's guard: L2 x {} and 10 GiB); {}",
-            both(guard.needed_bytes),
-            guard.ranks,
-            guard
-                .available_bytes
-                .map_or("what there will be is not known".to_owned(), |n| format!("{} will be", both(n)))
-        ),
+        "ordinary memory left".to_owned(),
+        guard
+            .available_bytes
+            .map_or("unknown".to_owned(), |n| format!("{} after the huge pages are reserved", size(n))),
     ]);
     let memlock = report.ranks.iter().map(|rank| rank.memlock_bytes.most).max().unwrap_or(0);
     rows.add_row([
         "with RDMA".to_owned(),
-        format!("memlock of {} per process, or unlimited (ulimit -l)", both(memlock)),
+        format!("memlock limit of {} per process, or unlimited (ulimit -l)", size(memlock)),
     ]);
-    format!("{}\n\n", rows.trim_fmt())
+    rows
 }
 
+/// A rank of each pipeline stage, a column each.
 fn ranks(ranks: &[RankRow]) -> Table {
-    let mut table = plain();
-    let mut right =
-        vec!["stage", "B/token", "index B/token", "tokens", "pages", "L2", "L2 pages", "client pages", "MRs per NIC"];
-    table.set_header(right.clone());
+    type Cell = Box<dyn Fn(&RankRow) -> String>;
     let number = |n: Option<u64>| n.map_or("?".to_owned(), |n| n.to_string());
-    for rank in ranks {
-        table.add_row([
-            rank.stage.to_string(),
-            number(rank.token_bytes),
-            number(rank.index_token_bytes),
-            number(rank.l2_tokens),
-            number(rank.l2_pages),
-            range(rank.l2_bytes, both),
-            range(rank.l2_hugepages, |n| n.to_string()),
-            rank.client_hugepages.to_string(),
-            rank.memory_regions_per_nic.to_string(),
-        ]);
+    let rows: [(&str, Cell); 9] = [
+        ("each rank of pipeline stage", Box::new(|rank| rank.stage.to_string())),
+        ("bytes per token", Box::new(move |rank| number(rank.token_bytes))),
+        ("index bytes per token (sparse attention)", Box::new(move |rank| number(rank.index_token_bytes))),
+        ("L2 tokens", Box::new(move |rank| number(rank.l2_tokens))),
+        ("L2 pages of tokens", Box::new(move |rank| number(rank.l2_pages))),
+        ("L2 memory", Box::new(|rank| range(rank.l2_bytes, size))),
+        ("huge pages for L2", Box::new(|rank| range(rank.l2_hugepages, |n| n.to_string()))),
+        ("huge pages for segment, local buffer, arena", Box::new(|rank| rank.client_hugepages.to_string())),
+        ("RDMA memory regions per NIC", Box::new(|rank| rank.memory_regions_per_nic.to_string())),
+    ];
+    let mut table = plain();
+    for (name, cell) in rows {
+        table.add_row(std::iter::once(name.to_owned()).chain(ranks.iter().map(cell)));
     }
-    align(&mut table, right.drain(..).len());
+    align(&mut table, ranks.len() + 1);
     table
 }
 
 fn nodes(report: &Report) -> Table {
     let mut table = plain();
-    table.set_header(["NUMA node", "pages wanted", "in its pool", "free", "set to"]);
+    table.set_header(["NUMA node", "pages needed", "in its pool", "free", "set pool to"]);
     for node in &report.nodes {
         let cells = [u64::from(node.node), node.needed, node.total, node.free, node.target];
         table.add_row(cells.map(|n| n.to_string()));
@@ -161,7 +158,7 @@ fn tiers(report: &Report) -> Table {
         let keys = if tier.keys == 0 { String::new() } else { tier.keys.to_string() };
         table.add_row([
             tier.tier.to_owned(),
-            both(tier.bytes),
+            size(tier.bytes),
             tier.tokens.to_string(),
             tier.pages.to_string(),
             keys,
@@ -172,12 +169,12 @@ fn tiers(report: &Report) -> Table {
     table
 }
 
-/// What others say of the same.
+/// Figures of others for the same deployment.
 fn beside(report: &Report) -> String {
     let mut text = String::new();
     if let Some(upstream) = &report.upstream {
         text.push_str(&format!(
-            "Upstream's script says {} for L2 and segments, {} with arenas; on the fullest host the code takes {}:\n",
+            "Upstream's script reports {} for L2 and segments, {} with arenas. mcctl counts {} for the fullest host. The script differs:\n",
             ByteSize(upstream.baseline_bytes),
             ByteSize(upstream.clean_bytes),
             ByteSize(upstream.counted_bytes)
@@ -189,7 +186,7 @@ fn beside(report: &Report) -> String {
     }
     if let Some(kep) = &report.kep74 {
         text.push_str(&format!(
-            "KEP-74 shows {} GiB for {} keys of this configuration; so many keys take {:.2} GiB. The other {} % no source explains.\n\n",
+            "KEP-74 shows {} GiB for {} keys of this configuration. That number of keys needs {:.2} GiB. No source explains the remaining {} %.\n\n",
             kep.shown_gib,
             kep.keys,
             kep.bytes as f64 / (1u64 << 30) as f64,

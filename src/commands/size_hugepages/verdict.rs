@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::commands::size_hugepages::Args;
 use crate::commands::size_hugepages::host::Host;
+use crate::engine::base::ByteSize;
 use crate::engine::plan::guard;
 use crate::engine::plan::need::Need;
 
@@ -13,13 +14,13 @@ use crate::engine::plan::need::Need;
 pub enum Verdict {
     /// Huge pages and memory are enough.
     Fits,
-    /// There are fewer free huge pages than are taken.
+    /// Fewer huge pages are available than needed.
     HugepagesShort,
-    /// SGLang's guard, or the pages that are still to be reserved, want more ordinary memory than there is.
+    /// SGLang's guard, or the pages still to be reserved, need more ordinary memory than is available.
     MemoryShort,
-    /// Enough for the least, not for the most: the model decides.
+    /// Enough for the least need, not for the most: the model decides.
     NotCertain,
-    /// How many pages there are is not known.
+    /// The number of huge pages is unknown.
     Unknown,
 }
 
@@ -43,29 +44,29 @@ pub fn verdict(args: &Args, host: &Host, need: &Need, guard: &GuardRow) -> (Verd
         Some(true) => Verdict::Fits,
         None => {
             reasons.push(
-                "how many huge pages there are is not known: no such pool in /sys/kernel/mm/hugepages".to_owned(),
+                "the number of huge pages is unknown: /sys/kernel/mm/hugepages has no pool of this size".to_owned(),
             );
             Verdict::Unknown
         }
         Some(false) if host.has(&need.least) == Some(true) => {
-            reasons.push(format!("{least} to {most} huge pages are taken, as the model will have it: give --model"));
+            reasons.push(format!("needs {least} to {most} huge pages, depending on the model: give --model"));
             Verdict::NotCertain
         }
         Some(false) => {
             let available = host.pool.available.unwrap_or(0);
             if available < most {
-                reasons.push(format!("{most} huge pages are taken, and {available} can be had"));
+                reasons.push(format!("needs {most} huge pages; {available} available"));
             }
             if let Some(allowed) = host.pool.allowed.filter(|allowed| *allowed < most) {
                 reasons.push(format!(
-                    "{most} huge pages are taken, and the control group of this process allows {allowed} (hugetlb.*.max): beyond that \
-                     a mapping fails, or the process dies of SIGBUS"
+                    "needs {most} huge pages; the control group of this process allows {allowed} (hugetlb.*.max). Beyond that \
+                     limit a mapping fails, or SIGBUS kills the process"
                 ));
             }
             let other = need.most.count(host.other.page);
             if other > host.other.usable().unwrap_or(0) {
                 reasons.push(format!(
-                    "the arena takes {other} huge pages of the system's default size, and {} can be had",
+                    "the arenas need {other} huge pages of the system's default size; {} available",
                     host.other.usable().unwrap_or(0)
                 ));
             }
@@ -77,7 +78,7 @@ pub fn verdict(args: &Args, host: &Host, need: &Need, guard: &GuardRow) -> (Verd
     for node in host.pool.nodes.iter().filter(|pool| args.nic_numa_nodes.contains(&pool.node) && pool.free < bound) {
         verdict = Verdict::HugepagesShort;
         reasons.push(format!(
-            "node {} has {} huge pages free where {bound} are bound to it: the process would die of SIGBUS",
+            "NUMA node {} needs {bound} free huge pages and has {}: SIGBUS would kill the process at the first touch",
             node.node, node.free
         ));
     }
@@ -85,9 +86,9 @@ pub fn verdict(args: &Args, host: &Host, need: &Need, guard: &GuardRow) -> (Verd
     let to_reserve = host.to_reserve(&need.most);
     if host.memory.is_some_and(|memory| to_reserve > memory) {
         reasons.push(format!(
-            "the huge pages that are missing take {:.2} GB, and {:.2} GB of memory are available",
-            to_reserve as f64 / 1e9,
-            host.memory.unwrap_or(0) as f64 / 1e9
+            "the missing huge pages need {}; {} of memory available",
+            ByteSize(to_reserve),
+            ByteSize(host.memory.unwrap_or(0))
         ));
         return (if verdict == Verdict::HugepagesShort { verdict } else { Verdict::MemoryShort }, reasons);
     }
@@ -95,11 +96,11 @@ pub fn verdict(args: &Args, host: &Host, need: &Need, guard: &GuardRow) -> (Verd
         return (verdict, reasons);
     }
     reasons.push(format!(
-        "SGLang refuses an L2 above {:.2} GB per rank on this host: it counts ordinary memory less 10 GiB even when huge pages are \
-         taken, and {:.2} GB must be available where {:.2} GB will be",
-        guard::budget(available, guard.ranks) as f64 / 1e9,
-        guard.needed_bytes as f64 / 1e9,
-        available as f64 / 1e9,
+        "SGLang refuses an L2 above {} per rank on this host: it needs {} of ordinary memory available at start, and {} will be. \
+         It counts ordinary memory less 10 GiB, even where L2 is in huge pages",
+        ByteSize(guard::budget(available, guard.ranks)),
+        ByteSize(guard.needed_bytes),
+        ByteSize(available),
     ));
     (if verdict == Verdict::HugepagesShort { verdict } else { Verdict::MemoryShort }, reasons)
 }

@@ -15,6 +15,25 @@ pub enum PlanError {
         /// What it reads.
         grammar: &'static str,
     },
+    /// A size flag's text has a unit that upstream's script does not read, or is not a number.
+    #[error(
+        "{flag} {}: invalid size: write {bare}, or a number with kb, mb, gb or tb (powers of 1024), e.g. 64gb",
+        Quoted(given)
+    )]
+    NotAFlagSize {
+        /// The flag, with its dashes.
+        flag: &'static str,
+        /// The text after it.
+        given: String,
+        /// What a bare number is, with an example.
+        bare: &'static str,
+    },
+    /// SGLang's `--hicache-size` counts whole GB.
+    #[error("--hicache-size {} is less than 1 GB (10^9 bytes), the least that SGLang accepts", Quoted(given))]
+    BelowOneGb {
+        /// The text.
+        given: String,
+    },
     /// A figure is larger than any host.
     #[error("{what} is absurdly large")]
     TooLarge {

@@ -20,6 +20,7 @@ pub mod need;
 pub mod observed;
 pub mod python_text;
 pub mod reuse;
+pub mod size_flag;
 pub mod size_text;
 pub mod tiers;
 pub mod trace;

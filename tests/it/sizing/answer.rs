@@ -14,6 +14,65 @@ fn document(line: &str, code: i32) -> serde_json::Value {
     serde_json::from_str(&run.stdout).unwrap()
 }
 
+#[test]
+fn the_values_of_upstreams_guide_are_read_as_its_script_reads_them() {
+    let line =
+        "--tp-size 4 --hicache-size 64gb --global-segment-size 8gb --arena-pool-size 56gb --available-hugetlb 512gb";
+    let found = document(line, 0);
+    let sizes = found["sizes"].as_array().unwrap();
+    let expected = [
+        ("--hicache-size", "64gb", 64u64 << 30, "68", 68_000_000_000u64, -719_476_736),
+        ("--global-segment-size", "8gb", 8 << 30, "8gb", 8 << 30, 0),
+        ("--arena-pool-size", "56gb", 56 << 30, "56gb", 56 << 30, 0),
+    ];
+    assert_eq!(sizes.len(), expected.len());
+    for (found, (flag, given, asked_bytes, setting, used_bytes, difference_bytes)) in sizes.iter().zip(expected) {
+        let row = serde_json::json!({
+            "flag": flag, "given": given, "asked_bytes": asked_bytes, "setting": setting, "used_bytes": used_bytes,
+            "difference_bytes": difference_bytes,
+        });
+        assert_eq!(found, &row);
+    }
+    // What the script itself reports for these words.
+    assert_eq!(
+        (&found["upstream"]["baseline_bytes"], &found["upstream"]["clean_bytes"]),
+        (&(288u64 << 30).into(), &(512u64 << 30).into())
+    );
+    let commands = found["commands"].to_string();
+    assert!(commands.contains("--hicache-size 68 ") && commands.contains("719476736 bytes less"), "{commands}");
+    // A bare number keeps SGLang's meaning.
+    let bare = document(&line.replace("64gb", "64"), 0);
+    assert_eq!(bare["sizes"][0]["used_bytes"], 64_000_000_000u64);
+    assert_eq!(bare["hicache_bytes"], 64_000_000_000u64);
+}
+
+#[test]
+fn the_answer_comes_first_in_three_lines() {
+    let text = ask(&format!("{EXAMPLE} --available-hugetlb 0"));
+    assert_eq!(text.code, 1, "{text:?}");
+    let labels: Vec<&str> = text.stdout.lines().take(3).filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(labels, ["needs", "available", "next"]);
+    let first = text.stdout.lines().next().unwrap();
+    assert!(first.contains("126200 huge pages") && first.contains("246.48 GiB"), "{first}");
+}
+
+#[test]
+fn a_host_that_cannot_carry_the_pages_gets_comments_only() {
+    // This host, another that is described, and this host with memory that it does not have.
+    for more in ["", "--available-hugetlb 1tb", "--available-memory 100000tb"] {
+        let line = format!("--tp-size 8 --hicache-size 900000 --model Qwen3-32B --page-size 64 {more}");
+        let run = ask(&format!("{line} --json"));
+        let found: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+        assert_eq!(found["pasteable"], false, "{more}");
+        let commands = found["commands"].as_array().unwrap();
+        assert!(commands.len() > 3 && commands.iter().all(|line| line.as_str().unwrap().starts_with('#')), "{run:?}");
+        assert!(found["host_bytes_min"].as_u64().unwrap() > 14_400_000_000_000_000, "L2 of 8 ranks, twice: {found}");
+        let text = ask(&line).stdout;
+        let tee = text.lines().filter(|line| line.contains("sudo tee"));
+        assert!(tee.clone().count() > 0 && tee.clone().all(|line| line.trim_start().starts_with("# ")), "{text}");
+    }
+}
+
 const EXAMPLE: &str = "--tp-size 4 --hicache-size 64 --global-segment-size 8gb --model Qwen3-32B --page-size 64";
 
 #[test]
@@ -51,16 +110,16 @@ fn without_a_model_there_are_bounds() {
 }
 
 #[test]
-fn a_table_names_every_size_with_its_unit_and_shows_both_estimates() {
+fn the_details_show_sizes_with_their_unit_and_both_estimates() {
     let text = ask("--hicache-size 30 --model Qwen/Qwen3-32B --available-hugetlb 64gb");
     let text = text.succeeds();
     for part in [
-        "It fits.",
-        "30.00 GB (27.94 GiB) per rank",
+        "the huge pages suffice",
+        "27.94 GiB per rank (--hicache-size 30)",
         "114441",
-        "Upstream's script says 34 GiB",
+        "Upstream's script reports 34 GiB",
         "KEP-74 shows 26.96 GiB for 219474 keys",
-        "26.79 GiB. The other 0.63 % no source explains",
+        "26.79 GiB. No source explains the remaining 0.63 %",
         "export MOONCAKE_GLOBAL_SEGMENT_SIZE=4gb",
     ] {
         assert!(text.contains(part), "{part} is not in\n{text}");
@@ -157,18 +216,19 @@ fn regions_are_counted_by_the_largest_that_a_device_takes() {
 #[test]
 fn what_is_wrong_is_one_line_and_exit_2() {
     for (line, part) in [
-        ("--hicache-size 64gb", "a whole number of decimal GB"),
+        ("--hicache-size 64Gi", "or a number with kb, mb"),
+        ("--hicache-size 512mb", "less than 1 GB"),
         ("--hicache-size -1", "a whole number of decimal GB"),
         ("--hicache-size 1.5", "a whole number of decimal GB"),
         ("--hicache-size 99999999999999999999999", "absurdly large"),
         ("--hicache-size 0", "leaves the size to the ratio"),
         ("", "the size of L2 is not given"),
-        ("--hicache-size 1 --global-segment-size 16gib", "a whole number with gb"),
-        ("--hicache-size 1 --global-segment-size -1gb", "a whole number with gb"),
+        ("--hicache-size 1 --global-segment-size 16Gi", "or a number with kb, mb"),
+        ("--hicache-size 1 --global-segment-size -1gb", "invalid size"),
         ("--hicache-size 1 --global-segment-size 99999999999gb", "absurdly large"),
-        ("--hicache-size 1 --arena-pool-size 8gib", "the store's arena"),
+        ("--hicache-size 1 --arena-pool-size 8Gi", "--arena-pool-size '8Gi'"),
         ("--hicache-size 1 --hugepage-size 4mb", "huge pages of 2 MiB and 1 GiB"),
-        ("--hicache-size 1 --available-hugetlb lots", "invalid size: 'lots'"),
+        ("--hicache-size 1 --available-hugetlb lots", "--available-hugetlb 'lots'"),
         ("--hicache-size 1 --tp-size 0", "tp must be at least 1"),
         ("--hicache-size 1 --tp-size 4 --nnodes 3", "cannot be divided by nnodes 3"),
         ("--hicache-size 1 --tp-size 4 --dp-size 3 --enable-dp-attention", "cannot be divided by dp 3"),
@@ -194,11 +254,11 @@ fn what_is_wrong_is_one_line_and_exit_2() {
         ("--hicache-size 1 --model DeepSeek-V3.2 --dsa-fp8-layout raw", "an fp8 cache"),
         ("--hicache-size 1 --model Qwen3-8B --kv-cache-dtype fp8_e5m2 --dsa-fp8-layout raw", "sparse attention"),
         ("--hicache-size 1 --max-mr-size 1mb", "at least 16 MiB"),
-        ("--hicache-size 1 --max-mr-size lots", "a number with b, kb"),
+        ("--hicache-size 1 --max-mr-size lots", "--max-mr-size 'lots'"),
         ("--hicache-size 1 --nic-numa-nodes 0,1", "only matters with --protocol rdma"),
         ("--hicache-ratio 2", "--device-pool-tokens"),
         ("--hicache-size 2 --device-pool-tokens 5", "only matters with --hicache-ratio"),
-        ("--hicache-ratio 2 --device-pool-tokens 5", "without --model"),
+        ("--hicache-ratio 2 --device-pool-tokens 5", "needs --model"),
         ("--hicache-ratio -2 --device-pool-tokens 5 --model Qwen3-8B", "positive number"),
         ("--hicache-size 1 --hicache-ratio 2 --device-pool-tokens 5", "cannot be used with"),
         ("--hicache-size 1 --page-size 0", "must be at least 1"),
@@ -214,7 +274,7 @@ fn the_largest_sizes_that_fit_are_found_and_then_fit() {
     let line = "--fit --tp-size 8 --page-size 64 --model Qwen3-32B --available-hugetlb 0 --available-memory 1tb";
     let run = ask(line);
     run.succeeds();
-    assert!(run.stdout.contains("45.00 GB (41.91 GiB) per rank"), "{run:?}");
+    assert!(run.stdout.contains("41.91 GiB per rank (--hicache-size 45)"), "{run:?}");
     assert!(run.stdout.contains("MOONCAKE_GLOBAL_SEGMENT_SIZE=335gb"), "{run:?}");
     let none = ask("--fit --model Qwen3-32B --available-hugetlb 0 --available-memory 8gb");
     assert!(none.fails(1).contains("not even 1 GB"), "{none:?}");

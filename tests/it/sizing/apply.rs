@@ -120,6 +120,22 @@ fn more_than_the_memory_is_refused_before_anything_is_written() {
 }
 
 #[test]
+fn a_reservation_leaves_memory_for_the_system() {
+    let host = host(&[0]);
+    // The pages need 1034 MiB: they fit into the first, and would leave nearly nothing of it.
+    for (memory, code) in [("1100mb", 4), ("2gb", 0)] {
+        for action in ["--apply", "--persist"] {
+            let mut args = LINE.to_vec();
+            args.extend(["--available-memory", memory, "--root", host.path().to_str().unwrap(), "--dry-run", action]);
+            let run = mcctl(&args);
+            // Whether SGLang then starts is another matter (1), and not that of the reservation (4).
+            assert_eq!(run.code == 4, code == 4, "{memory} {action}: {run:?}");
+        }
+    }
+    assert_eq!(total(host.path(), 0), 0);
+}
+
+#[test]
 fn whoever_is_not_root_is_told_what_is_lacking() {
     let host = host(&[0]);
     let file = host.path().join("sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages");
@@ -203,7 +219,7 @@ fn pages_that_are_bound_to_a_nodes_nics_must_be_on_that_node() {
     let args = ["--protocol", "rdma", "--nic-numa-nodes", "0,1"];
     let short = run(enough.path(), &args);
     assert_eq!(short.code, 1, "{short:?}");
-    assert!(short.stdout.contains("node 1 has 10 huge pages free where 16 are bound to it"), "{short:?}");
+    assert!(short.stdout.contains("NUMA node 1 needs 16 free huge pages and has 10"), "{short:?}");
     let absent = run(enough.path(), &["--protocol", "rdma", "--nic-numa-nodes", "0,7"]);
     assert!(absent.fails(2).contains("--nic-numa-nodes 7"), "{absent:?}");
 }
@@ -232,9 +248,9 @@ fn the_real_kernel_grants_what_is_reserved_and_gives_it_back() {
         return;
     }
     assert_eq!(done.code, 0, "{done:?}");
-    assert!(done.stdout.starts_with("It fits.") && now >= NEEDED && now >= before, "{done:?}");
+    assert!(done.stdout.contains("it fits") && now >= NEEDED && now >= before, "{done:?}");
     // Asked again, it finds them and takes no more.
     let again = mcctl(&args);
-    assert!(again.code == 0 && again.stderr.contains("nothing to reserve: the pages are there"), "{again:?}");
+    assert!(again.code == 0 && again.stderr.contains("nothing to reserve"), "{again:?}");
     assert_eq!(fs::read_to_string(REAL_POOL).unwrap().trim(), now.to_string());
 }
