@@ -15,6 +15,7 @@ pub mod gflags;
 pub mod help;
 pub mod init;
 pub mod input;
+pub mod link;
 pub mod lint;
 pub mod listen;
 pub mod logging;
@@ -34,13 +35,13 @@ mod tree;
 pub mod up;
 
 use std::ffi::OsString;
-use std::path::Path;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::link::Link;
 use crate::commands::serve::Service;
 use crate::engine::sys::signal;
 
@@ -53,7 +54,8 @@ pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (speaks Mooncake 
 #[command(after_help = "Exit codes: 0 done, 1 ran and the answer is no, 2 command line or configuration wrong, \
     3 something outside unreachable, 4 this host cannot do it, 70 a bug.\n\
     A link named mooncake_master, mooncake_http_metadata_server, mc_store_rest_server, mooncake_store_service, \
-    mooncake-hicache-sizing or check_hicache_hugepage_requirements behaves as that program.")]
+    transfer_engine_bench, transfer_engine_topology_dump, mooncake-hicache-sizing or check_hicache_hugepage_requirements \
+    behaves as that program.")]
 struct Cli {
     /// Log lines to write on stderr: off, error, warn, info, debug, trace, or a filter [environment: MCCTL_LOG, MC_LOG_LEVEL]
     #[arg(long, global = true, value_name = "LEVEL")]
@@ -147,6 +149,11 @@ fn run(args: Vec<OsString>) -> Outcome {
         return size_hugepages::compat::run(&program, &rest).map(Exit::Imitated);
     }
     check_environment(std::env::vars_os())?;
+    if let Some((program, words)) = args.split_first()
+        && let Some(link) = Link::named(program)
+    {
+        return link.run(words);
+    }
     let (service, rest) = match service_of(&args) {
         Some(found) => found,
         None => {
@@ -184,24 +191,15 @@ fn own_flags(command: &str) -> Vec<String> {
     .collect()
 }
 
-/// The service that the command line names at once, by the program's own name or as its first two words. Its flags are not
-/// clap's: they go past it untouched.
+/// The service that the first two words name. Its flags are not clap's: they go past it untouched.
 fn service_of(args: &[String]) -> Option<(Service, &[String])> {
-    let (program, rest) = args.split_first()?;
-    let service = match Path::new(program).file_name()?.to_str()? {
-        "mooncake_master" => Service::Master,
-        "mooncake_http_metadata_server" => Service::Metadata,
-        "mc_store_rest_server" | "mooncake_store_service" => Service::Store,
-        _ => {
-            let ([first, second], rest) = rest.split_first_chunk::<2>()?;
-            let service = match (first.as_str(), second.as_str()) {
-                ("serve", "master") => Service::Master,
-                ("serve", "metadata") => Service::Metadata,
-                ("serve", "store") => Service::Store,
-                _ => return None,
-            };
-            return Some((service, rest));
-        }
+    let (_, rest) = args.split_first()?;
+    let ([first, second], rest) = rest.split_first_chunk::<2>()?;
+    let service = match (first.as_str(), second.as_str()) {
+        ("serve", "master") => Service::Master,
+        ("serve", "metadata") => Service::Metadata,
+        ("serve", "store") => Service::Store,
+        _ => return None,
     };
     Some((service, rest))
 }
@@ -268,15 +266,11 @@ mod tests {
     }
 
     #[test]
-    fn a_link_or_two_words_name_a_service() {
+    fn two_words_name_a_service() {
         let split = |line: &str| -> Option<(Service, usize)> {
             let args: Vec<String> = line.split(' ').map(str::to_owned).collect();
             service_of(&args).map(|(service, rest)| (service, rest.len()))
         };
-        assert_eq!(split("/usr/bin/mooncake_master --rpc_port 1"), Some((Service::Master, 2)));
-        assert_eq!(split("mooncake_http_metadata_server"), Some((Service::Metadata, 0)));
-        assert_eq!(split("mc_store_rest_server --port 1"), Some((Service::Store, 2)));
-        assert_eq!(split("./mooncake_store_service -Da=b"), Some((Service::Store, 1)));
         assert_eq!(split("mcctl serve store --port=1"), Some((Service::Store, 1)));
         assert_eq!(split("mcctl serve"), None);
         assert_eq!(split("mcctl bench transfer"), None);

@@ -285,15 +285,22 @@ async fn a_real_engine_that_is_stopped_costs_its_deadline_once_and_is_used_again
     assert!(bytes_of(&memory, 0, 4096) == pattern(4096, 1));
 }
 
+fn command_of_ours() -> Command {
+    let mut command = mcctl();
+    command.args(["bench", "transfer"]);
+    command
+}
+
+fn link_of_ours() -> Command {
+    let mut command = mcctl();
+    std::os::unix::process::CommandExt::arg0(&mut command, "transfer_engine_bench");
+    command
+}
+
 /// The two benches as target and initiator, in every pairing with one of each make.
-fn benches(finding: &Finding) {
+fn benches(finding: &Finding, ours: fn() -> Command) {
     fn real() -> Command {
         wheel().program("transfer_engine_bench")
-    }
-    fn ours() -> Command {
-        let mut command = mcctl();
-        command.args(["bench", "transfer"]);
-        command
     }
     let metadata = finding.text();
     let p2p = matches!(finding, Finding::P2p);
@@ -309,8 +316,7 @@ fn benches(finding: &Finding) {
         command
     };
     for make in ["ours", "real"] {
-        let (target, initiator) =
-            if make == "ours" { (ours(), real as fn() -> Command) } else { (real(), ours as fn() -> Command) };
+        let (target, initiator) = if make == "ours" { (ours(), real as fn() -> Command) } else { (real(), ours) };
         let dir = tempfile::tempdir().unwrap();
         let name = format!("{make}-target");
         let mut server = Process::start("target", common(target, "target", &name), dir.path());
@@ -327,7 +333,8 @@ fn benches(finding: &Finding) {
                 command.args([&format!("--segment_id={segment}"), &format!("--operation={operation}")]);
                 command.args([&format!("--block_size={block}"), &format!("--batch_size={batch}")]);
                 command.args(["--threads=2", "--duration=1"]);
-                if make == "real" {
+                // The link has upstream's flags only.
+                if command.get_args().any(|word| word == "transfer") {
                     command.arg("--verify");
                 }
                 let (status, text) = run("initiator", command, dir.path(), PATIENCE);
@@ -340,11 +347,16 @@ fn benches(finding: &Finding) {
 
 #[test]
 fn the_real_bench_and_ours_work_together() {
-    benches(&Finding::P2p);
+    benches(&Finding::P2p, command_of_ours);
+}
+
+#[test]
+fn the_real_bench_and_our_link_work_together() {
+    benches(&Finding::P2p, link_of_ours);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_real_bench_and_ours_work_together_with_our_metadata_service() {
     let finding = Finding::ours().await;
-    tokio::task::block_in_place(|| benches(&finding));
+    tokio::task::block_in_place(|| benches(&finding, command_of_ours));
 }

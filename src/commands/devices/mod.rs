@@ -1,5 +1,6 @@
 //! `mcctl devices`: the RDMA devices of a host, what is wrong with them, and which to use. Of this host libibverbs is asked, too.
 
+pub mod dump;
 mod paste;
 mod table;
 

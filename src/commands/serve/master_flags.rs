@@ -285,7 +285,7 @@ const EXTRAS: &[Flag] = &[
 ];
 
 /// glog's flags. None of them has a key in a file.
-const GLOG: &[Flag] = &[
+pub(crate) const GLOG: &[Flag] = &[
     glog("minloglevel", Kind::Whole(0, I32_MAX), "0", "Least level to log: 0 info, 1 warning, 2 error"),
     glog("v", Kind::Whole(0, I32_MAX), "0", "Verbosity: 1 adds debug lines, 2 all"),
     glog("logtostderr", Kind::Bool, "false", "Log to stderr, which is where log lines go in any case"),

@@ -104,7 +104,8 @@ const OPEN_FILES: u64 = 128 << 10;
 /// Below this a service of a small cluster may run out of files.
 const OPEN_FILES_LOW: u64 = 1024;
 
-struct RealWorld;
+/// The files and the environment of this process.
+pub(crate) struct RealWorld;
 
 impl World for RealWorld {
     fn read(&self, path: &Path) -> Result<String, Failure> {

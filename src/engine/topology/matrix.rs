@@ -35,6 +35,18 @@ impl Matrix {
         Matrix(matrix)
     }
 
+    /// The matrix of a JSON text, without the devices that are not among `names`.
+    ///
+    /// # Errors
+    /// The text is not an object of pairs of lists.
+    pub fn from_json(text: &str, names: &[String]) -> Result<Matrix, serde_json::Error> {
+        let mut matrix: BTreeMap<String, [Vec<String>; 2]> = serde_json::from_str(text)?;
+        for list in matrix.values_mut().flatten() {
+            list.retain(|name| names.contains(name));
+        }
+        Ok(Matrix(matrix))
+    }
+
     /// As `transfer_engine_topology_dump` prints it: tabs, and every bracket that holds something on a line of its own.
     pub fn styled(&self) -> String {
         let list = |names: &[String]| {

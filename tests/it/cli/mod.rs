@@ -8,6 +8,7 @@ mod exit;
 mod files;
 mod flags;
 mod help;
+mod link;
 mod node;
 mod objects;
 mod patience;

@@ -148,7 +148,7 @@ fn tokens_by_tier_are_a_table_with_reasons_and_bad_questions_are_one_line() {
         ("", "how many tokens the device holds"),
         ("--device-pool-tokens 5000", "the size of L2 is not given"),
         ("--device-pool-tokens 5000 --hicache-size 1", "nobody knows a token's"),
-        ("--device-pool-tokens 5000 --hicache-size 1gb --model Qwen3-8B", "a whole number of decimal GB"),
+        ("--device-pool-tokens 5000 --hicache-size 1Gi --model Qwen3-8B", "invalid size"),
         ("--device-pool-tokens 5 --page-size 16 --hicache-ratio 2", "at least one page"),
         ("--device-pool-tokens 99999999999999 --hicache-ratio 2", "absurdly large"),
         ("--device-pool-tokens 5000 --hicache-ratio -1", "positive number"),

@@ -1,6 +1,5 @@
 //! Opening the host's devices: which, at which port, with which address, within which limits.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -180,11 +179,6 @@ pub(super) fn matrix(host: &Host, names: &[String], settings: &RdmaSettings) -> 
             return Ok(Matrix::of(host, names));
         }
     };
-    let read: Result<BTreeMap<String, [Vec<String>; 2]>, _> = serde_json::from_str(&text);
-    let mut matrix =
-        read.map_err(|error| no_rdma(format!("{file} (MC_CUSTOM_TOPO_JSON) is no topology matrix: {error}")))?;
-    for list in matrix.values_mut().flatten() {
-        list.retain(|name| names.contains(name));
-    }
-    Ok(Matrix(matrix))
+    Matrix::from_json(&text, names)
+        .map_err(|error| no_rdma(format!("{file} (MC_CUSTOM_TOPO_JSON) is not a topology matrix: {error}")))
 }

@@ -1,6 +1,9 @@
 //! `mcctl bench transfer`: the transfer engine between two processes. The flags are `transfer_engine_bench`'s, which it can be
 //! mixed with: either of the two may be the target, and either the initiator.
 
+pub mod link;
+pub mod upstream;
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +11,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::Serialize;
 
+use crate::commands::bench::transfer::upstream::UpstreamFlags;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
@@ -18,7 +22,9 @@ use crate::engine::env::RealEnv;
 use crate::engine::load::Summary;
 use crate::engine::metadata::MetadataUri;
 use crate::engine::sys::{Memory, MemoryError, MemoryPolicy, MemorySource};
-use crate::engine::transfer::{Access, OpKind, TransferConfig, TransferEngine, TransferError, TransferSettings};
+use crate::engine::transfer::{
+    Access, OpKind, Protocol, TransferConfig, TransferEngine, TransferError, TransferSettings,
+};
 
 /// Which end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -74,6 +80,8 @@ pub struct Args {
     /// How bytes are moved
     #[command(flatten)]
     transport: TransportArgs,
+    #[command(flatten)]
+    upstream: UpstreamFlags,
     /// Compare the bytes of every batch (the figures then include that)
     #[arg(long)]
     verify: bool,
@@ -96,8 +104,9 @@ pub fn run(args: &Args) -> Outcome {
              --mode target to be one",
         ));
     }
-    let transport = args.transport.transport(|name| std::env::var(name).ok())?;
-    let lookup = |name: &str| std::env::var(name).ok();
+    let lookup = |name: &str| args.upstream.variable(name, |name| std::env::var(name).ok());
+    let transport = args.upstream.transport(&args.transport).transport(lookup)?;
+    args.upstream.check(transport.protocol == Protocol::Rdma)?;
     let (settings, mut warnings) = TransferSettings::from_env(&lookup);
     let (policy, more) = MemoryPolicy::from_env(&lookup);
     warnings.extend(more);
@@ -115,7 +124,7 @@ pub fn run(args: &Args) -> Outcome {
         batch_limit: BATCH_LIMIT,
     };
     let bytes = plan.buffer_bytes().filter(|b| *b > 0).ok_or_else(|| {
-        Failure::usage(format!("--block-size {} x --batch-size x --threads is no size", args.block_size.0))
+        Failure::usage(format!("--block-size {} x --batch-size x --threads is beyond any memory", args.block_size.0))
     })?;
     let buffer = MemorySource::new(policy).buffer(bytes.max(args.buffer_size.0)).map_err(|e| no_memory(&e))?;
     let config = TransferConfig {
@@ -187,7 +196,7 @@ async fn target(engine: &TransferEngine, buffer: Memory, signals: &mut Signals, 
 async fn initiator(engine: &TransferEngine, buffer: Memory, plan: Plan, args: &Args) -> Outcome {
     let base = bench::target_base(engine, &plan).await.map_err(|e| bench_failed(e, args))?;
     let buffer = Arc::new(buffer);
-    // Once, as Mooncake's does: what is not registered, RDMA has to register for each operation anew.
+    // Once, as upstream does: RDMA registers an unregistered buffer for each operation.
     engine.register(&buffer, Access::Local).await.map_err(|e| failed(&e, args))?;
     let mine = engine.clone();
     let work = move || bench::run(&mine, &plan, base, &buffer, &RealEnv::new());
@@ -224,9 +233,10 @@ fn print(report: &Report, protocol: &'static str, args: &Args) -> Result<(), Fai
     }
     let digits = usize::from(args.report_precision);
     output::line(format_args!(
-        "Test completed: duration {:.digits$}, batch count {}, throughput {gb_s:.digits$} GB/s",
+        "Test completed: duration {:.digits$}, batch count {}, throughput {}",
         report.elapsed.as_secs_f64(),
-        report.batches
+        report.batches,
+        args.upstream.rate(report.bytes_per_second(), digits)
     ))?;
     let shown = |us: Option<f64>| us.map_or("too few".to_owned(), |us| format!("{us:.0} us"));
     output::line(format_args!(

@@ -1,0 +1,95 @@
+//! `transfer_engine_topology_dump` as a link: the matrix of `mcctl devices --format topology`, in that program's frame.
+
+use clap::Parser;
+
+use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::output;
+use crate::engine::sys::Tree;
+use crate::engine::topology::{Choice, Host, Matrix, Wish};
+
+/// The RDMA devices that serve each memory, as the classic transfer engine chooses them.
+#[derive(Debug, Parser)]
+#[command(name = "transfer_engine_topology_dump", infer_long_args = true, max_term_width = 100)]
+struct TopologyDumpFlags {
+    /// Only these RDMA devices, separated by ',' [default: all; environment: MC_TE_FILTERS]
+    #[arg(long, value_name = "NAME,..", default_value = "", hide_default_value = true)]
+    device_name: String,
+    /// Transfer engine: te is the classic one; tent is not supported; auto follows MC_USE_TENT and MC_USE_TEV1
+    #[arg(long, value_name = "BACKEND", default_value = "auto", value_parser = ["auto", "te", "tent"])]
+    backend: String,
+    /// Print the matrix of the file that MC_CUSTOM_TOPO_JSON names
+    #[arg(long)]
+    use_custom_topo: bool,
+    /// Print the matrix of this file
+    #[arg(long, value_name = "FILE")]
+    custom_topo_json: Option<String>,
+}
+
+/// Run with the words after the program's name.
+///
+/// # Errors
+/// A flag is wrong or names TENT, or a matrix cannot be read.
+pub fn run(words: &[String]) -> Outcome {
+    let words = std::iter::once("transfer_engine_topology_dump").chain(words.iter().map(String::as_str));
+    let line = match TopologyDumpFlags::try_parse_from(words) {
+        Err(error) if !error.use_stderr() => {
+            output::data(error.to_string())?;
+            return Ok(Exit::Done);
+        }
+        read => read?,
+    };
+    let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
+    let is_tent = match line.backend.as_str() {
+        "auto" => variable("MC_USE_TENT").or_else(|| variable("MC_USE_TEV1")).is_some(),
+        backend => backend == "tent",
+    };
+    if is_tent {
+        return Err(Failure::usage("the transfer engine TENT is not supported")
+            .tried(format!("--backend {}", line.backend))
+            .found("mcctl knows the topology of the classic transfer engine")
+            .next("give --backend te, or run the wheel's own transfer_engine_topology_dump"));
+    }
+    let file = match (&line.custom_topo_json, line.use_custom_topo) {
+        (Some(file), _) => Some(file.clone()),
+        (None, false) => None,
+        (None, true) => Some(variable("MC_CUSTOM_TOPO_JSON").ok_or_else(|| {
+            Failure::usage("--use-custom-topo needs MC_CUSTOM_TOPO_JSON")
+                .found("MC_CUSTOM_TOPO_JSON is not set")
+                .next("export MC_CUSTOM_TOPO_JSON=FILE, or give --custom-topo-json FILE")
+        })?),
+    };
+    let (mut wish, warnings) = Wish::from_env(&|name| std::env::var(name).ok());
+    for warning in warnings {
+        output::say(format!("warning: {warning}"));
+    }
+    let names: Vec<String> =
+        line.device_name.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
+    if !names.is_empty() {
+        wish.filter = Some(names);
+    }
+    let tree = Tree::new("/".as_ref()).map_err(|error| Failure::host("cannot read /sys").found(error.to_string()))?;
+    let host = Host::read(&tree);
+    let (choice, _) = Choice::of(&host, &wish);
+    let (mode, matrix) = match file {
+        None => ("discover".to_owned(), Matrix::of(&host, &choice.listed)),
+        Some(file) => {
+            let matrix = custom(&file, &choice.listed)?;
+            (format!("custom ({file})"), matrix)
+        }
+    };
+    // The original's print adds a line end to the text's own.
+    output::data(format!("Local topology [te/{mode}]: {}\n", matrix.styled()))?;
+    Ok(Exit::Done)
+}
+
+/// The matrix of a file, without the devices that this host lacks.
+fn custom(file: &str, listed: &[String]) -> Result<Matrix, Failure> {
+    let failed = |found: String| {
+        Failure::usage("the topology file cannot be used")
+            .tried(file)
+            .found(found)
+            .next("write a JSON object such as {\"cpu:0\": [[\"mlx5_0\"], []]}")
+    };
+    let text = std::fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;
+    Matrix::from_json(&text, listed).map_err(|error| failed(error.to_string()))
+}
