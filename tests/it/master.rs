@@ -177,3 +177,25 @@ async fn a_master_that_stood_still_takes_nobody_for_dead_whose_ping_it_has_not_r
     assert!(matches!(gone, Effect::ClientExpired { client: ME }), "{gone:?}");
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_has_not_polled_for_seconds_is_stuck_until_it_polls() {
+    let env = Ahead::default();
+    let mut config = MasterConfig::new(HostPort::new("127.0.0.1", 0));
+    config.threads = 1;
+    let server = MasterServer::start(config, env.clone()).await.unwrap();
+    let handle = server.handle();
+    assert_eq!(handle.stuck(), None);
+    // A beat may come between the two; not each time.
+    let noticed = (0..20).any(|_| {
+        env.put_forward(Duration::from_secs(10));
+        handle.stuck().is_some()
+    });
+    assert!(noticed);
+    let began = Instant::now();
+    while handle.stuck().is_some() {
+        assert!(began.elapsed() < Duration::from_secs(20), "it polls twice a second");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    server.stop().await;
+}

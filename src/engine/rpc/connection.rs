@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use crate::engine::env::{Env, Net, deadline};
 use crate::engine::rpc::server::Service;
@@ -19,7 +19,8 @@ use crate::engine::wire::frame::{
 };
 use crate::engine::wire::{DecodeError, Method};
 
-/// Bytes of unfinished requests, all connections together, beyond [`SMALL_BYTES_MAX`] of each. Further large requests wait.
+/// Bytes of large unfinished requests and of large answers to long calls that their peers have not taken, all connections together. Messages
+/// up to [`SMALL_BYTES_MAX`] are not counted; further large ones wait.
 pub const UNFINISHED_BYTES_MAX: usize = 256 << 20;
 /// Requests up to this size are not counted: a connection may hold as much of an unfinished one.
 pub const SMALL_BYTES_MAX: usize = 64 << 10;
@@ -51,7 +52,7 @@ pub(super) struct Shared<E, S> {
     pub service: Arc<S>,
     pub idle_timeout: Option<Duration>,
     pub stopping: watch::Receiver<bool>,
-    /// Room for large unfinished requests, in units of [`UNIT_BYTES`].
+    /// Room for large messages, in units of [`UNIT_BYTES`].
     pub unfinished: Semaphore,
     /// Turns for long calls. `None` where connections have no threads (simulations): long calls are answered like all others there.
     pub long_calls: Option<Arc<Semaphore>>,
@@ -68,6 +69,15 @@ impl<E, S> Shared<E, S> {
         let unfinished = Semaphore::new(UNFINISHED_BYTES_MAX / UNIT_BYTES);
         let long_calls = has_threads.then(|| Arc::new(Semaphore::new(LONG_CALLS_MAX)));
         Shared { env, service, idle_timeout, stopping, unfinished, long_calls }
+    }
+}
+
+impl<E, S> Shared<E, S> {
+    /// Wait for room for a large message; one that is larger than all of it has the room for itself.
+    async fn room(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
+        let units = bytes.min(UNFINISHED_BYTES_MAX).div_ceil(UNIT_BYTES);
+        // The semaphore is never closed.
+        self.unfinished.acquire_many(u32::try_from(units).unwrap_or(u32::MAX)).await.ok()
     }
 }
 
@@ -100,8 +110,8 @@ pub(super) async fn serve<E: Env, S: Service>(
     let mut input = BytesMut::with_capacity(INPUT_BYTES);
     let mut output = Vec::new();
     let mut misfits = Misfits::default();
-    // The room of a large request, from before it is read until it is answered.
-    let mut room = None;
+    // The room of a large request, from before it is read until it is answered; and of a large answer, until it is written.
+    let (mut room, mut answer_room) = (None, None);
     loop {
         let read = match (input.is_empty(), shared.idle_timeout) {
             (true, None) => stream.read_buf(&mut input).await,
@@ -122,16 +132,23 @@ pub(super) async fn serve<E: Env, S: Service>(
                 Ok(next) => next,
                 Err(error) => return tracing::warn!(%peer, %error, "connection closed"),
             };
-            // A call that is answered apart keeps its room until then, since it has a copy of its body.
-            if room.is_some() && !matches!(next, Next::Apart(_)) {
+            if room.is_some() {
                 let mut small = BytesMut::with_capacity(INPUT_BYTES);
                 small.extend_from_slice(&input);
                 input = small;
-                room = None;
+                // A call that is answered apart has a copy of its body, and so keeps its room.
+                if !matches!(next, Next::Apart(_)) {
+                    room = None;
+                }
             }
             if !output.is_empty() {
                 match deadline(&shared.env, WRITE_DEADLINE, stream.write_all(&output)).await {
-                    Ok(Ok(())) => output.clear(),
+                    Ok(Ok(())) => {
+                        output.clear();
+                        if answer_room.take().is_some() {
+                            output = Vec::new();
+                        }
+                    }
                     Ok(Err(_)) => return,
                     Err(_) => return tracing::warn!(%peer, "connection closed: the peer does not read its answers"),
                 }
@@ -139,8 +156,7 @@ pub(super) async fn serve<E: Env, S: Service>(
             match next {
                 Next::Read => break,
                 Next::ReadLarge(whole) => {
-                    let units = u32::try_from(whole.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
-                    let Ok(permit) = shared.unfinished.acquire_many(units).await else { return };
+                    let Some(permit) = shared.room(whole).await else { return };
                     room = Some(permit);
                     match read_large(&shared.env, &mut stream, &mut input, whole).await {
                         Ok(true) => {}
@@ -152,11 +168,11 @@ pub(super) async fn serve<E: Env, S: Service>(
                 Next::Apart(call) => {
                     let method = call.method;
                     let answered = tokio::select! {
-                        answered = answer_apart(&shared, call, peer.clone()) => answered,
+                        answered = answer_apart(&shared, call, peer.clone(), room.take()) => answered,
                         () = until_gone(&mut stream, &mut input) => return,
                     };
-                    let Some((answer, misfit)) = answered else { return };
-                    output = answer;
+                    let Some((answer, misfit, permit)) = answered else { return };
+                    (output, answer_room) = (answer, permit);
                     if let Some(error) = misfit {
                         misfits.report(&peer, method, &error);
                     }
@@ -202,23 +218,29 @@ async fn read_large<E: Env>(
     Ok(true)
 }
 
-/// Answer on a thread that may block, when it is this call's turn: the answer's bytes, and why the request did not fit the method.
-/// `None` when the answer cannot be made.
-async fn answer_apart<E: Env, S: Service>(
-    shared: &Shared<E, S>,
+/// Answer on a thread that may block, when it is this call's turn: the answer's bytes, why the request did not fit the method, and the room
+/// of a large answer. `None` when the answer cannot be made.
+async fn answer_apart<'a, E: Env, S: Service>(
+    shared: &'a Shared<E, S>,
     call: LongCall,
     peer: String,
-) -> Option<(Vec<u8>, Option<DecodeError>)> {
+    room: Option<SemaphorePermit<'a>>,
+) -> Option<(Vec<u8>, Option<DecodeError>, Option<SemaphorePermit<'a>>)> {
     let turn = shared.long_calls.clone()?.acquire_owned().await.ok()?;
     let service = shared.service.clone();
     let work = move || {
-        let _turn = turn;
         let mut output = Vec::new();
         let misfit = answer(&*service, &peer, call.method, call.seq, &call.body, &mut output).err();
-        (output, misfit)
+        (output, misfit, turn)
     };
     // A panic there ends this connection, as one here would.
-    tokio::task::spawn_blocking(work).await.ok()
+    let (output, misfit, turn) = tokio::task::spawn_blocking(work).await.ok()?;
+    // The request is gone. A connection that waits for room holds none, or two could wait for each other.
+    drop(room);
+    // Until there is room for this answer, no other is made in its place.
+    let room = if output.len() > SMALL_BYTES_MAX { Some(shared.room(output.len()).await?) } else { None };
+    drop(turn);
+    Some((output, misfit, room))
 }
 
 /// Wait until the peer closes the connection. What it sends meanwhile is kept, up to a bound; beyond that it is not watched.
@@ -315,5 +337,43 @@ impl Misfits {
         if self.0.insert(method) {
             tracing::warn!(%peer, method = method.name(), %error, "a request does not fit the method");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::env::RealEnv;
+    use std::pin::pin;
+
+    const ANSWER_BYTES: usize = 3 * UNIT_BYTES;
+
+    /// Answers are of [`ANSWER_BYTES`].
+    struct Large;
+
+    impl Service for Large {
+        fn answer(&self, _: &str, _: Method, _: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
+            out.resize(out.len() + ANSWER_BYTES, 0);
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn large_answers_to_long_calls_share_the_budget() {
+        let (_stop, stopping) = watch::channel(false);
+        let shared = Shared::new(RealEnv::new(), Arc::new(Large), None, true, stopping);
+        // Room for one answer, not for two.
+        shared.unfinished.forget_permits(UNFINISHED_BYTES_MAX / UNIT_BYTES - 6);
+        let ask = || {
+            answer_apart(&shared, LongCall { method: Method::RemoveAll, seq: 1, body: Vec::new() }, String::new(), None)
+        };
+        let (answer, _, room) = ask().await.expect("an answer");
+        assert!(answer.len() > ANSWER_BYTES && room.is_some());
+        let mut second = pin!(ask());
+        let early = deadline(&shared.env, Duration::from_millis(200), second.as_mut()).await;
+        assert!(early.is_err(), "the first answer is not written yet");
+        drop(room);
+        assert!(second.await.is_some());
+        assert_eq!(shared.long_calls.as_ref().map(|turns| turns.available_permits()), Some(LONG_CALLS_MAX));
     }
 }
