@@ -13,6 +13,7 @@ mod histogram;
 pub mod known;
 pub mod ladder;
 pub mod measure;
+pub mod numpy;
 pub mod paired;
 mod run;
 mod seed;

@@ -103,7 +103,7 @@ impl Args {
         PassPlan {
             name: name.to_owned(),
             block,
-            pace: load.pace(part.len() as u32),
+            pace: self.pace(load, part.len() as u32),
             part,
             rules: self.workload.dataset.rules(load.rules()),
             duration: load.duration,

@@ -15,6 +15,7 @@ mod leave;
 pub(super) mod live;
 mod look;
 pub(super) mod measure;
+mod paced;
 pub mod preset;
 mod printed;
 pub(super) mod reach;

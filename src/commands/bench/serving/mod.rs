@@ -43,6 +43,8 @@ fn help() -> String {
         "The first figures have the names and definitions of sglang.bench_serving, with these differences: input tokens are the server's \
          counts; the duration ends with the last answer; a token without text counts as a token. Below them stand those of 'mcctl bench \
          multi-turn': latency from the scheduled send time, expected cache hits, caveats.\n\
+         The same --seed and --request-rate give the arrival times of bench_serving. Which prompts a seed picks from a larger dataset, and \
+         random texts, differ.\n\
          Nothing is downloaded: datasets and tokenizers come from files or the local Hugging Face cache (HF_HOME). ShareGPT has a stand-in \
          of made-up prompts where it is not on this machine, and a caveat says so.\n\
          --flush-cache empties the server's L1 and L2. The flag is the confirmation: no question is asked. No result file is written \

@@ -63,7 +63,7 @@ pub struct EndpointArgs {
     #[arg(long, alias = "api-format", value_enum, default_value = "generate")]
     pub api: Api,
     /// Server and route by the names of bench_serving; sets --api and the default port
-    #[arg(long, value_enum, value_name = "NAME", hide_possible_values = true)]
+    #[arg(long, value_enum, value_name = "NAME")]
     pub backend: Option<Backend>,
     /// Model of the server: its name in requests to chat and completions, and the tokenizer's folder or its name in the local Hugging Face
     /// cache [default: the first of /v1/models]

@@ -77,6 +77,11 @@ impl LoadArgs {
         Pace::Requests(arrivals.instants(Seed(self.seed).generator("arrivals", 0)))
     }
 
+    /// Do requests come as those of independent users?
+    pub fn is_poisson(&self) -> bool {
+        self.distribution == Law::Poisson
+    }
+
     /// Bounds that hold at every pace.
     pub fn rules(&self) -> Rules {
         let ready = match self.ready_queue_policy {
