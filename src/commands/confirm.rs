@@ -4,6 +4,14 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 use crate::commands::error::Failure;
 
+/// The flag that answers the question.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct ConfirmArgs {
+    /// Empty without asking. Required where there is no terminal to ask at
+    #[arg(long)]
+    pub yes: bool,
+}
+
 /// Go on only if `yes` is set or the person at the terminal agrees. `what` completes "This ...": what is emptied, and where.
 ///
 /// # Errors

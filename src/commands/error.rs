@@ -7,6 +7,8 @@ use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
+use crate::engine::base::text::masked;
+
 /// How a run of the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -127,7 +129,7 @@ impl Failure {
         for (name, part) in self.parts() {
             text.push_str(&format!("  {name:<6}  {part}\n"));
         }
-        text
+        masked(&text).into_owned()
     }
 
     /// The failure as one line, for everything that is not a terminal.
@@ -136,7 +138,7 @@ impl Failure {
         for (name, part) in self.parts() {
             text.push_str(&format!("; {name}: {part}"));
         }
-        text.replace('\n', " ") + "\n"
+        masked(&text).replace('\n', " ") + "\n"
     }
 
     /// Say it on stderr and give the exit code.
@@ -228,6 +230,15 @@ mod tests {
             sample().line(),
             "error: port 50051 is in use; tried: listen on 0.0.0.0:50051 (default); next: stop it\n"
         );
+    }
+
+    #[test]
+    fn a_password_in_a_url_is_masked_in_every_part() {
+        let url = "http://me:secret@h:1/";
+        let failure = Failure::host(url).tried(url).found(url).next(url);
+        for text in [failure.block(false), failure.line()] {
+            assert!(!text.contains("secret") && text.matches("http://me:***@h:1/").count() == 4, "{text}");
+        }
     }
 
     #[test]

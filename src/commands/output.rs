@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use serde::Serialize;
 
 use crate::commands::error::Failure;
+use crate::engine::base::text::masked;
 
 /// Write `text` to stdout as it is.
 ///
@@ -32,9 +33,9 @@ pub fn json(value: &impl Serialize) -> Result<(), Failure> {
     line(serde_json::to_string(value).expect("our own documents have only text keys"))
 }
 
-/// Say `text` on stderr. Nobody is left to tell when that fails.
+/// Say `text` on stderr, without the passwords of URLs in it. Nobody is left to tell when that fails.
 pub fn say(text: impl std::fmt::Display) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", masked(&text.to_string()));
 }
 
 /// May stdout carry colours and cursor movements?

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::commands::error::Failure;
 use crate::commands::flags::{Class, Flag, Table, Value};
 use crate::engine::base::ByteSize;
+use crate::engine::base::text::masked;
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,7 +166,7 @@ impl Settings {
     /// The flag, its value and where that came from, for errors: `--rpc-port 50051 (default)`.
     pub fn describe(&self, name: &str) -> String {
         let (flag, setting) = self.find(name);
-        format!("{} {} ({})", flag.spelled(), setting.value, origin_in_words(&setting.origin))
+        format!("{} {} ({})", flag.spelled(), masked(&setting.value.to_string()), origin_in_words(&setting.origin))
     }
 
     /// What is not at its default, in words.

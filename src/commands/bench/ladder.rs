@@ -10,6 +10,7 @@ use crate::commands::bench::multi_turn::measure;
 use crate::commands::bench::multi_turn::negative_numbers_are_values;
 use crate::commands::bench::multi_turn::reach::reached;
 use crate::commands::bench::sheet::Sheet;
+use crate::commands::confirm::{self, ConfirmArgs};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
@@ -38,6 +39,8 @@ pub struct Args {
     endpoint: EndpointArgs,
     #[command(flatten)]
     server: ServerArgs,
+    #[command(flatten)]
+    confirm: ConfirmArgs,
     /// Tokens of the prompts [default: 512, 1024, 2048 ... up to 65536, as far as they fit]
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     lengths: Vec<u32>,
@@ -101,6 +104,7 @@ impl Args {
         let info = info(&server)?;
         let device = info.device_tokens.unwrap_or(0);
         let rungs = self.rungs(device)?;
+        confirm::destruction(self.confirm.yes, &format!("empties the caches (L1 and L2) of {base} again and again"))?;
         // A group is measured while it is whole in L1, beside what its answers take.
         let groups = rungs.groups(device * 2 / 5);
         let has_storage = info.storage.is_some();

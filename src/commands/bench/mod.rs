@@ -20,13 +20,13 @@ pub enum Command {
     MultiTurn(Box<multi_turn::Args>),
     /// Single requests against an inference server, with the flags and figures of sglang.bench_serving
     Serving(Box<serving::Args>),
-    /// Two inference servers, or one before and after a change, under the same conversations
+    /// Empty the caches (L1, L2) of two inference servers, and compare them under the same conversations
     Compare(Box<compare::Args>),
     /// Make a small dataset of made-up words, in any format that multi-turn reads
     Dataset(dataset::Args),
     /// Objects put into a store and got back: latency, throughput, CPU, errors
     Store(Box<store::Args>),
-    /// The same prompts computed, and from L1, L2 and L3
+    /// Empty the caches (L1, L2) of an SGLang server, and time the same prompts computed and from L1, L2 and L3
     Ladder(Box<ladder::Args>),
     /// Bytes moved by the transfer engine between two processes
     Transfer(transfer::Args),

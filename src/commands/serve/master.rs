@@ -128,6 +128,14 @@ fn policy(settings: &Settings) -> Result<Policy, Failure> {
             .found(settings.describe("client_ttl"))
             .next("give 2 or more"));
     }
+    let lease = "default_kv_lease_ttl";
+    if settings.duration(lease).is_zero() {
+        return Err(Failure::usage(
+            "every read would fail with LEASE_EXPIRED (-707): a lease of 0 ends before the bytes arrive",
+        )
+        .found(settings.describe(lease))
+        .next("give 1000 (milliseconds) or more, or leave the flag out for 10s"));
+    }
     Ok(Policy {
         lease_ttl: settings.duration("default_kv_lease_ttl"),
         soft_pin_ttl: settings.duration(pin),
@@ -267,6 +275,7 @@ mod tests {
             &["--put_start_discard_timeout_sec=700"][..],
             &["--default_kv_soft_pin_ttl=48h"],
             &["--client_ttl=0"],
+            &["--default_kv_lease_ttl=0"],
             &["--allocation_strategy=cxl"],
             &["--rpc_interface=nosuchif0"],
         ] {

@@ -287,10 +287,10 @@ pub(in crate::commands) fn failure(master: &Master, what: &str, error: &StoreErr
             Failure::no(format!("{cannot}: its put is not finished"))
                 .next("try again; an unfinished put is given up after a while")
         }
-        StoreError::Refused { code: ErrorCode::NO_AVAILABLE_HANDLE, .. } => Failure::no(format!(
-            "{cannot}: no segment has room for it"
-        ))
-        .next("see mcctl status: are there segments, and how full are they? Objects under a lease are not evicted"),
+        StoreError::Refused { code: ErrorCode::NO_AVAILABLE_HANDLE, .. } => {
+            Failure::no(format!("{cannot}: no segment has room for it"))
+                .next("mcctl status lists the segments and how full they are. Objects under a lease are not evicted")
+        }
         StoreError::Empty { .. } => {
             Failure::usage(format!("{cannot}: it has no bytes, and the store keeps none of such"))
         }

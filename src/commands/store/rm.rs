@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::commands::confirm;
+use crate::commands::confirm::{self, ConfirmArgs};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::store::link::UnusedLinkArgs;
@@ -23,9 +23,8 @@ pub struct Args {
     /// Remove every object of the store. Asks first on a terminal; elsewhere --yes is required
     #[arg(long, conflicts_with = "keys")]
     all: bool,
-    /// Do not ask
-    #[arg(long, short)]
-    yes: bool,
+    #[command(flatten)]
+    confirm: ConfirmArgs,
     /// Also objects that somebody has a read lease on
     #[arg(long)]
     force: bool,
@@ -58,7 +57,7 @@ impl Args {
         let (removed, kept) = match &self.regex {
             Some(regex) => (self.by_regex(&master, regex).await?, Vec::new()),
             None if self.all => {
-                confirm::destruction(self.yes, &everything(&master).await)?;
+                confirm::destruction(self.confirm.yes, &everything(&master).await)?;
                 let answer = master.calls().remove_all(self.force, TENANT.into()).await;
                 (answer.map_err(|error| master.failure(&error))?, Vec::new())
             }

@@ -1,5 +1,6 @@
 //! Texts that others chose (keys, names), made fit for a line that people read.
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// Characters of a key that an error shows.
@@ -24,6 +25,33 @@ pub fn one_line(text: &str, most: usize) -> String {
     text.chars().take(most).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
+/// `text` without the secrets of the URLs in it: what stands before the `@` of an authority, apart from the user name before a `:`,
+/// becomes `***`.
+pub fn masked(text: &str) -> Cow<'_, str> {
+    const AUTHORITY: &str = "://";
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find(AUTHORITY) {
+        let (before, after) = rest.split_at(at + AUTHORITY.len());
+        let is_end = |c: char| c.is_whitespace() || "/?#'\"`,;<>".contains(c);
+        let authority = &after[..after.find(is_end).unwrap_or(after.len())];
+        out.push_str(before);
+        rest = after;
+        if let Some((secret, _)) = authority.rsplit_once('@') {
+            if let Some((user, _)) = secret.split_once(':') {
+                out.push_str(user);
+                out.push(':');
+            }
+            out.push_str("***");
+            rest = &after[secret.len()..];
+        }
+    }
+    if out.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
+}
+
 /// A text as an error shows it: [`escaped`], between quotes, and cut when it is long.
 #[derive(Clone, Copy, Debug)]
 pub struct Quoted<'a>(pub &'a str);
@@ -46,6 +74,20 @@ mod tests {
         assert_eq!(escaped("a/b c,'d\" é日"), "a/b c,'d\" é日");
         assert_eq!(escaped("a\nb\tc\r\u{1b}[2Jd\0\\"), "a\\nb\\tc\\r\\u{1b}[2Jd\\0\\\\");
         assert_eq!(escaped("\u{202e}\u{200b}"), "\\u{202e}\\u{200b}");
+    }
+
+    #[test]
+    fn a_password_in_a_url_is_masked_and_all_else_stays() {
+        for (text, shown) in [
+            ("http://me:secret@host:80/x?y=a@b", "http://me:***@host:80/x?y=a@b"),
+            ("redis://:secret@host", "redis://:***@host"),
+            ("'https://token@[::1]:5/' and http://a:p@b", "'https://***@[::1]:5/' and http://a:***@b"),
+            ("http://a:p@ss@b/", "http://a:***@b/"),
+            ("http://host/me@home, me@home", "http://host/me@home, me@home"),
+            ("://", "://"),
+        ] {
+            assert_eq!(masked(text), shown);
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub struct Announcer<E> {
 
 impl<E: Env> Announcer<E> {
     /// The announcement of a master whose nodes have the names `nodes`. The embedded service is announced if it has the record of one
-    /// of them, or if there are none yet: a service that runs is no proof that nodes use it.
+    /// of them, or if there are none yet: nodes need not use a service that runs.
     pub fn announcement(&self, nodes: &[String]) -> Announcement {
         let used =
             |service: &MetadataService<E>| nodes.is_empty() || nodes.iter().any(|node| service.has_segment(node));

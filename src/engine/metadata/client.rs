@@ -4,20 +4,24 @@
 //! Proxies from the environment are not used: the service is part of the cluster, and a proxy between the two only breaks it.
 //! This client has its own clock (the HTTP library's), so it takes no part in simulated runs.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use reqwest::{Method, Response, StatusCode, Url};
 
+use crate::engine::base::text::masked;
 use crate::engine::http::client::no_certificates;
 use crate::engine::metadata::{MetadataError, VALUE_BYTES_MAX, key};
 
 /// Asks one metadata service. Cheap to clone; clones share the connections.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct MetadataClient {
     http: reqwest::Client,
     url: Arc<str>,
+    /// The URL without its password, for errors.
+    shown: Arc<str>,
     limits: CallLimits,
 }
 
@@ -37,6 +41,12 @@ impl Default for CallLimits {
     }
 }
 
+impl fmt::Debug for MetadataClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MetadataClient").field("url", &self.shown).field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
 impl MetadataClient {
     /// A client for the service at `url` (`http://host:port/metadata`). Nothing is connected yet.
     ///
@@ -51,7 +61,7 @@ impl MetadataClient {
     /// # Errors
     /// As [`http`](MetadataClient::http).
     pub fn http_within(url: &str, limits: CallLimits) -> Result<MetadataClient, MetadataError> {
-        let bad = |reason: String| MetadataError::BadUrl { url: url.to_owned(), reason };
+        let bad = |reason: String| MetadataError::BadUrl { url: masked(url).into_owned(), reason };
         let parsed = Url::parse(url).map_err(|e| bad(e.to_string()))?;
         let builder = reqwest::Client::builder()
             .no_proxy()
@@ -69,8 +79,8 @@ impl MetadataClient {
             }
             other => return Err(bad(format!("the scheme is {other}, not http or https"))),
         };
-        let http = builder.build().map_err(|source| MetadataError::Setup { url: url.to_owned(), source })?;
-        Ok(MetadataClient { http, url: Arc::from(url), limits })
+        let http = builder.build().map_err(|source| MetadataError::Setup { url: masked(url).into_owned(), source })?;
+        Ok(MetadataClient { http, url: Arc::from(url), shown: Arc::from(&*masked(url)), limits })
     }
 
     /// The service's URL, as given.
@@ -129,7 +139,7 @@ impl MetadataClient {
         while let Some(chunk) = response.chunk().await.map_err(|e| self.failed(e, key))? {
             if body.len() + chunk.len() > VALUE_BYTES_MAX {
                 return Err(MetadataError::TooLarge {
-                    url: self.url.to_string(),
+                    url: self.shown.to_string(),
                     key: key.to_owned(),
                     limit: VALUE_BYTES_MAX,
                 });
@@ -155,11 +165,11 @@ impl MetadataClient {
             }
         }
         let text = String::from_utf8_lossy(&text).trim().to_owned();
-        MetadataError::Refused { url: self.url.to_string(), key: key.to_owned(), status, text }
+        MetadataError::Refused { url: self.shown.to_string(), key: key.to_owned(), status, text }
     }
 
     fn failed(&self, source: reqwest::Error, key: &str) -> MetadataError {
-        let (url, key) = (self.url.to_string(), key.to_owned());
+        let (url, key) = (self.shown.to_string(), key.to_owned());
         // The error repeats the URL with the escaped key; ours is shorter.
         let source = source.without_url();
         if source.is_timeout() {

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::engine::base::text::masked;
+
 /// How engines find each other's segments.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum MetadataUri {
     /// No service: peers exchange descriptors over their handshake ports.
     P2p,
@@ -26,7 +28,7 @@ impl FromStr for MetadataUri {
     type Err = ParseMetadataUriError;
 
     fn from_str(text: &str) -> Result<MetadataUri, ParseMetadataUriError> {
-        let bad = |what| ParseMetadataUriError { text: text.to_owned(), what };
+        let bad = |what| ParseMetadataUriError { text: masked(text).into_owned(), what };
         if text == "P2PHANDSHAKE" {
             return Ok(MetadataUri::P2p);
         }
@@ -53,12 +55,19 @@ impl FromStr for MetadataUri {
     }
 }
 
+/// As it was given, but for a password in it.
 impl fmt::Display for MetadataUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             MetadataUri::P2p => f.write_str("P2PHANDSHAKE"),
-            MetadataUri::Http(url) => f.write_str(url),
+            MetadataUri::Http(url) => f.write_str(&masked(url)),
         }
+    }
+}
+
+impl fmt::Debug for MetadataUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -70,6 +79,15 @@ mod tests {
     fn both_supported_forms_are_read_and_printed_as_they_were() {
         for text in ["P2PHANDSHAKE", "http://127.0.0.1:8080/metadata", "https://[::1]:8443/metadata"] {
             assert_eq!(text.parse::<MetadataUri>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_password_is_never_shown() {
+        let uri: MetadataUri = "http://me:secret@h:1/metadata".parse().expect("a URL");
+        let refused = "redis://:secret@h:1".parse::<MetadataUri>().expect_err("redis").to_string();
+        for shown in [uri.to_string(), format!("{uri:?}"), refused] {
+            assert!(!shown.contains("secret") && shown.contains("h:1"), "{shown}");
         }
     }
 

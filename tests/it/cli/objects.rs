@@ -192,6 +192,21 @@ fn all_store_commands_accept_the_same_connection_flags() {
     }
 }
 
+#[test]
+fn a_password_in_a_url_is_in_no_error_and_no_log() {
+    let metadata = "--metadata-server=http://me:secret@127.0.0.1:1/metadata";
+    for args in [
+        &["store", "get", "k", "--master=127.0.0.1:1", "--metadata-server=redis://:secret@127.0.0.1:1"][..],
+        &["store", "put", "k", "--value=x", "--master=127.0.0.1:1", metadata, "--timeout=1s"],
+        &["bench", "multi-turn", "--url=http://me:secret@127.0.0.1:1"],
+        &["serve", "store", "--master=127.0.0.1:1", metadata, "--max-wait-time=1", "--port=0", "--segment-size=16mb"],
+    ] {
+        let run = mcctl(args);
+        assert!(run.code == 2 || run.code == 3, "{run:?}");
+        assert!(!run.stderr.contains("secret") && run.stderr.contains("***@127.0.0.1:1"), "{run:?}");
+    }
+}
+
 /// Begin a put of `key` at the master `at`, and do not end it.
 pub fn begin_put(at: &str, key: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

@@ -259,8 +259,16 @@ fn what_a_sweep_leaves_for_other_programs_has_the_load_of_each_pass() {
 #[test]
 fn a_step_that_cannot_be_done_is_no_success_and_presets_take_no_phases() {
     let server = Server::start(3, 1);
-    let run =
-        mcctl(&["bench", "multi-turn", "--url", &server.url, "--num-clients=2", "--phases=clear,first", "--json"]);
+    let run = mcctl(&[
+        "bench",
+        "multi-turn",
+        "--url",
+        &server.url,
+        "--num-clients=2",
+        "--phases=clear,first",
+        "--json",
+        "--yes",
+    ]);
     let told: Value = serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run:?}"));
     assert_eq!((run.code, told["passes"].as_array().map(Vec::len)), (1, Some(0)), "{run:?}");
     assert!(

@@ -55,7 +55,7 @@ const SMALL: [&str; 6] = [
 fn phases_set_the_caches_and_every_hit_is_where_it_should_be_by_the_servers_own_counters() {
     let stack = stack();
     let phases = "--phases=flush,clear,warm,flush,first,settle,flush,repeat";
-    let more = [&*stack.url, &*stack.master, phases, "--json"];
+    let more = [&*stack.url, &*stack.master, phases, "--json", "--yes"];
     let run = mcctl(&[&["bench", "multi-turn"], &SMALL[..], &more].concat());
     assert_eq!(run.code, 0, "{run:?}");
     let told = document(&run);
@@ -88,7 +88,8 @@ fn phases_set_the_caches_and_every_hit_is_where_it_should_be_by_the_servers_own_
 #[test]
 fn a_ladder_has_four_tiers_each_by_the_servers_word() {
     let stack = stack();
-    let run = mcctl(&["bench", "ladder", &stack.url, &stack.master, "--lengths=512,1024", "--repeats=2", "--json"]);
+    let run =
+        mcctl(&["bench", "ladder", &stack.url, &stack.master, "--lengths=512,1024", "--repeats=2", "--json", "--yes"]);
     assert_eq!(run.code, 0, "{run:?}");
     let told = document(&run);
     assert_eq!((&told["schema"], &told["agrees"]), (&json!("mcctl.bench.ladder/1"), &json!(true)));
@@ -107,9 +108,26 @@ fn a_ladder_has_four_tiers_each_by_the_servers_word() {
 }
 
 #[test]
+fn caches_are_emptied_only_with_yes_where_no_one_can_be_asked() {
+    let stack = stack();
+    let url = stack.url.trim_start_matches("--url=");
+    for line in [
+        &["ladder", &*stack.url, "--lengths=512"][..],
+        &["multi-turn", &*stack.url, "--phases=flush,first"],
+        &["multi-turn", &*stack.url, "--phases=first,evict-device,repeat"],
+        &["multi-turn", &*stack.url, "--sweep-rate=1,2"],
+        &["compare", url, url],
+    ] {
+        let run = mcctl(&[&["bench"], line].concat());
+        let said = run.fails(2);
+        assert!(said.contains("--yes") && said.contains(url), "{line:?}: {said}");
+    }
+}
+
+#[test]
 fn a_ladder_that_a_signal_ends_tells_what_it_has_and_gives_1() {
     let stack = stack();
-    let line = ["bench", "ladder", &stack.url, "--lengths=512,1024", "--repeats=40", "--json"];
+    let line = ["bench", "ladder", &stack.url, "--lengths=512,1024", "--repeats=40", "--json", "--yes"];
     let mut run = Service::start(command(&line));
     run.line_with("fill the device with others");
     assert_eq!(run.stop(nix::sys::signal::Signal::SIGINT), 1);

@@ -10,6 +10,7 @@ use crate::commands::bench::multi_turn::compared::{A_A, Sides};
 use crate::commands::bench::multi_turn::kep74;
 use crate::commands::bench::multi_turn::preset::Preset;
 use crate::commands::bench::multi_turn::reach::all_reached;
+use crate::commands::confirm;
 use crate::commands::error::Failure;
 use crate::commands::output;
 use crate::commands::runtime;
@@ -123,6 +124,7 @@ impl Args {
         }
         let (schedule, sides) = (self.profiled(self.phases.schedule(0, plan)?), vec![side]);
         all_reached(&sides)?;
+        self.confirmed(&sides)?;
         let session = Session { sides, schedule, seed: self.seed(), keep_figures: false };
         Ok(Arranged { session, what: What::Run, doubts: Vec::new() })
     }
@@ -138,6 +140,28 @@ impl Args {
             before.into_iter().chain([(side, step)]).chain(after)
         };
         schedule.into_iter().flat_map(around).collect()
+    }
+
+    /// Ask before the caches of `sides` are emptied or overwritten. --flush-cache is not asked about: it names just that.
+    ///
+    /// # Errors
+    /// See [`confirm::destruction`].
+    fn confirmed(&self, sides: &[Side]) -> Result<(), Failure> {
+        let has = |phases: &[Phase]| self.phases.phases.iter().any(|phase| phases.contains(phase));
+        let between = self.compare.against.is_some()
+            || self.compare.a_a
+            || self.sweep.sweep().is_some()
+            || self.preset.preset == Some(Preset::Kep74);
+        let flushes = between && self.phases.phases.is_empty() && !self.phases.flush_cache;
+        let calls = !self.server.no_server_calls && (flushes || has(&[Phase::Flush, Phase::Clear]));
+        if !calls && !has(&[Phase::EvictDevice, Phase::EvictHost]) {
+            return Ok(());
+        }
+        let tiers = if has(&[Phase::Clear]) { "L1, L2 and L3" } else { "L1 and L2" };
+        let mut urls: Vec<String> = sides.iter().map(|side| self.endpoint.base_of(&side.target)).collect();
+        urls.sort_unstable();
+        urls.dedup();
+        confirm::destruction(self.confirm.yes, &format!("empties the caches ({tiers}) of {}", urls.join(" and ")))
     }
 
     /// Can the caches of all `sides` be emptied? They are, where it is asked. A doubt where they cannot.
@@ -218,6 +242,7 @@ impl Args {
         // A mistake in the phases is told before anybody is asked anything.
         self.steps(self.plan("run", 0, 0..1, &self.load), false)?;
         all_reached(&sides)?;
+        self.confirmed(&sides)?;
         let flush = self.flushes(&sides, &mut doubts)?;
         self.remembers(&sides, &mut doubts)?;
         let conversations = sides[0].workload.scripts().len() as u32;
@@ -269,6 +294,7 @@ impl Args {
         // Made-up words are others for each load; those of a dataset are the same.
         let mut unable = Vec::new();
         all_reached(&sides[..1])?;
+        self.confirmed(&sides[..1])?;
         let flush = self.flushes(&sides[..1], &mut unable)?;
         if self.workload.dataset.dataset_name.is_some() {
             doubts.append(&mut unable);
@@ -310,6 +336,7 @@ impl Args {
         }
         let mut doubts = Vec::new();
         all_reached(&sides)?;
+        self.confirmed(&sides)?;
         let flush = self.flushes(&sides, &mut doubts)? || self.phases.flush_cache;
         if self.workload.dataset.dataset_name.is_some() {
             doubts.push(

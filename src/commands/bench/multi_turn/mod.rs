@@ -38,6 +38,7 @@ use crate::commands::bench::multi_turn::arrange::{Arranged, What};
 use crate::commands::bench::multi_turn::preset::PresetArgs;
 use crate::commands::bench::multi_turn::watch::Watch;
 use crate::commands::bench::serving::accepted::Accepted;
+use crate::commands::confirm::ConfirmArgs;
 use crate::commands::error::Outcome;
 use crate::engine::load::session::Session;
 
@@ -78,6 +79,8 @@ pub struct Args {
     pub(super) request: RequestArgs,
     #[command(flatten)]
     pub(super) phases: PhasesArgs,
+    #[command(flatten)]
+    pub(super) confirm: ConfirmArgs,
     #[command(flatten)]
     pub(super) server: ServerArgs,
     #[command(flatten)]
@@ -136,7 +139,7 @@ impl Args {
             return String::new();
         }
         let mut digest = Digested(Md5::new());
-        let flags = Args { output: OutputArgs::default(), ..self.clone() };
+        let flags = Args { output: OutputArgs::default(), confirm: ConfirmArgs::default(), ..self.clone() };
         digest.0.update(format!("{} {flags:?}", env!("CARGO_PKG_VERSION")));
         for side in &session.sides {
             for script in side.workload.scripts() {

@@ -216,6 +216,15 @@ fn check_value(name: &str, kind: FlagKind, text: &str, place: &Place, out: &mut 
             format!("give {name} {wanted}"),
         );
     }
+    let is_zero = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit == b'0');
+    if name == "default_kv_lease_ttl" && is_zero(trimmed.trim_end_matches(|c: char| c.is_ascii_alphabetic())) {
+        out.error(
+            place,
+            "every read fails with LEASE_EXPIRED: read leases last no time",
+            format!("default_kv_lease_ttl is '{text}'; a client drops bytes that arrive after the lease has ended"),
+            "give default_kv_lease_ttl 1000 (milliseconds) or more, or leave it out for 10s",
+        );
+    }
     let strategies = ["random", "free_ratio_first", "cxl", "ssd_free_ratio_first", "local_first"];
     if name == "allocation_strategy" && !strategies.contains(&trimmed) {
         out.warning(

@@ -219,6 +219,11 @@ impl EndpointArgs {
             _ => return Err(wrong("it begins with neither http:// nor https://")),
         };
         let (host, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        if host.contains('@') {
+            return Err(wrong(
+                "a user name and password in the URL are not supported; give --header 'Authorization: Basic ...'",
+            ));
+        }
         let at = parsers::endpoint(host, if tls { 443 } else { 80 }).map_err(|error| wrong(&error))?;
         self.target_at(at, self.before_route(url, prefix.trim_end_matches('/'))?, tls)
     }

@@ -34,7 +34,8 @@ pub enum Phase {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Caches")]
 pub struct PhasesArgs {
-    /// What is done in this order; without it the conversations are run once, on whatever the caches hold
+    /// What is done, in this order. Phases that empty or overwrite caches ask first (--yes). Without it a run uses the caches
+    /// unchanged; a comparison, a sweep and the preset kep74 empty L1 and L2 before each pass
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
     pub phases: Vec<Phase>,
     /// Requests of the phase warm; alone, they come before the run
