@@ -15,7 +15,7 @@ mod uri;
 
 pub use client::{CallLimits, MetadataClient};
 pub use key::{KeySpace, escape};
-pub use service::MetadataService;
+pub use service::{Keys, MetadataService};
 pub use uri::{MetadataUri, ParseMetadataUriError};
 
 use std::time::Duration;

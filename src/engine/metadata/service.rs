@@ -1,10 +1,11 @@
 //! The HTTP metadata service: `GET`, `PUT` and `DELETE` of `/metadata?key=<key>`, and `/health`.
 //!
 //! Answers, texts and status codes are those of the server that is embedded in mooncake_master 0.3.13 (captured; see
-//! `fixtures/http/metadata.txt`), with four mends: keys are decoded, so that both spellings of one key are one key; the host that
+//! `fixtures/http/metadata.txt`), with four fixes: keys are decoded, so that both spellings of one key are one key; the host that
 //! was asked for is the one that is bound; a dead owner's name can be taken over; and removing a dead client's records removes
-//! them. Nothing is kept on disk.
+//! them. A service that runs alone reads keys as the Python server of the wheel does ([`Keys::Trimmed`]). Nothing is kept on disk.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -24,9 +25,20 @@ pub struct MetadataService<E> {
     shared: Arc<Shared<E>>,
 }
 
+/// How the key of a request is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keys {
+    /// As the server embedded in `mooncake_master` reads it: only a missing or empty key is refused.
+    #[default]
+    Plain,
+    /// As the stand-alone Python server reads it: `+` is a blank, blanks around the key are cut off, and a key of blanks is refused.
+    Trimmed,
+}
+
 #[derive(Debug)]
 struct Shared<E> {
     env: E,
+    reading: Keys,
     keys: KeySpace,
     table: Mutex<Table>,
     /// Owners that are being asked at once; beyond that a conflict is refused without a question.
@@ -42,8 +54,13 @@ impl<E> Clone for MetadataService<E> {
 impl<E: Env> MetadataService<E> {
     /// An empty service. `keys` is the key space whose names [`MetadataService::forget_segment`] means.
     pub fn new(env: E, keys: KeySpace) -> MetadataService<E> {
+        MetadataService::reading(env, keys, Keys::Plain)
+    }
+
+    /// An empty service that reads keys as `reading` says.
+    pub fn reading(env: E, keys: KeySpace, reading: Keys) -> MetadataService<E> {
         let probes = Semaphore::new(PROBES_MAX);
-        MetadataService { shared: Arc::new(Shared { env, keys, table: Mutex::default(), probes }) }
+        MetadataService { shared: Arc::new(Shared { env, reading, keys, table: Mutex::default(), probes }) }
     }
 
     /// Serve it at `at` (port 0 takes a free one). It can be served at several addresses.
@@ -82,10 +99,19 @@ impl<E: Env> Handler for Shared<E> {
             ("/health", &Method::GET) => return answer(StatusCode::OK, "", "OK"),
             _ => return no_such_route(),
         }
-        let key = match request.param("key") {
-            None | Some("") => return answer(StatusCode::BAD_REQUEST, "", "Missing key parameter"),
-            Some(key) => decode(key),
+        let given = request.param("key").unwrap_or_default();
+        let key = match self.reading {
+            Keys::Plain => decode(given),
+            Keys::Trimmed => trimmed(given),
         };
+        if key.is_empty() {
+            return match self.reading {
+                Keys::Plain => answer(StatusCode::BAD_REQUEST, "", "Missing key parameter"),
+                Keys::Trimmed => {
+                    answer(StatusCode::BAD_REQUEST, "application/json; charset=utf-8", "metadata key is required")
+                }
+            };
+        }
         match request.method {
             Method::GET => match self.table().get(&key) {
                 Some(value) => answer(StatusCode::OK, "application/json", value),
@@ -101,6 +127,17 @@ impl<E: Env> Handler for Shared<E> {
             _ => answer(StatusCode::NOT_FOUND, "", "metadata not found"),
         }
     }
+}
+
+/// The key as a form field: `+` for a blank, and without the blanks around it, in Python's sense of a blank.
+fn trimmed(given: &str) -> Cow<'_, [u8]> {
+    let blank = |c: char| c.is_whitespace() || ('\x1c'..='\x1f').contains(&c);
+    let plain = given.replace('+', " ");
+    let key = decode(&plain).into_owned();
+    Cow::Owned(match String::from_utf8(key) {
+        Ok(text) => text.trim_matches(blank).as_bytes().to_vec(),
+        Err(bytes) => bytes.into_bytes().trim_ascii().to_vec(),
+    })
 }
 
 impl<E: Env> Shared<E> {

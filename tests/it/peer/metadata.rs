@@ -36,6 +36,60 @@ fn has(port: u16, key: &str, text: &str) -> bool {
     http_get(port, &format!("/metadata?key={key}")).is_ok_and(|(status, body)| status == 200 && body.contains(text))
 }
 
+/// The same requests to a service: each with its status, and the body of those that are refused.
+fn key_answers(port: u16) -> Vec<(String, u16, String)> {
+    let mut answers = Vec::new();
+    let mut ask = |method: &str, query: &str, body: &str| {
+        let (status, text) = http(port, method, &format!("/metadata{query}"), body).unwrap();
+        answers.push((format!("{method} {query}"), status, text));
+    };
+    for query in
+        ["", "?key", "?key=", "?key=%20", "?key=+", "?key=%09%0A", "?key=%C2%A0", "?key=%1C", "?KEY=a", "?key=&key=a"]
+    {
+        for method in ["GET", "PUT", "DELETE"] {
+            ask(method, query, "v");
+        }
+    }
+    ask("PUT", "?key=%20a%20", "spaces");
+    for query in ["?key=a", "?key=+a+", "?key=%09a%0A", "?key=a+b", "?x=1&key=a", "?key=b&key=a"] {
+        ask("GET", query, "");
+    }
+    ask("PUT", "?key=a+b", "plus");
+    for query in ["?key=a%20b", "?key=a%2Bb", "?key=a%00"] {
+        ask("GET", query, "");
+    }
+    ask("PUT", "?key=%20m/rpc_meta/x%20", "1");
+    ask("PUT", "?key=m/rpc_meta/x", "2");
+    ask("DELETE", "?key=%20a", "");
+    ask("GET", "?key=a", "");
+    answers
+}
+
+#[test]
+fn the_stand_alone_service_reads_keys_as_the_real_stand_alone_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_ours, ours) = service(dir.path());
+    let real = free_port();
+    let mut command = wheel().python();
+    command.args(["-m", "mooncake.http_metadata_server", "--host", "127.0.0.1", "--port", &real.to_string()]);
+    let mut process = Process::start("real", command, dir.path());
+    process.wait_port(real);
+    for (ours, real) in key_answers(ours).into_iter().zip(key_answers(real)) {
+        assert_eq!(ours, real);
+    }
+}
+
+#[test]
+fn the_embedded_service_refuses_the_keys_that_the_real_embedded_one_refuses() {
+    let dir = tempfile::tempdir().unwrap();
+    let refused = |make| {
+        let master = Master::start(make, dir.path(), &[]);
+        ["", "?key", "?key=", "?key=%20", "?KEY=a", "?key=a"]
+            .map(|query| http(master.metadata, "PUT", &format!("/metadata{query}"), "v").unwrap())
+    };
+    assert_eq!(refused(Make::Ours), refused(Make::Real));
+}
+
 #[test]
 fn real_engines_meet_through_our_service_and_a_killed_one_comes_back_under_its_name_at_once() {
     let dir = tempfile::tempdir().unwrap();
