@@ -1,7 +1,7 @@
 //! The master's admin surface over a state that is made up: the captured answers of the real one, and ours beyond them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mcctl::engine::base::{ClientId, ErrorCode, HostPort, SegmentId};
@@ -10,6 +10,7 @@ use mcctl::engine::http::Running;
 use mcctl::engine::master::admin::Admin;
 use mcctl::engine::master::metrics::{Counters, Gauges};
 use mcctl::engine::master::view::{AdminView, ReplicaView, RunState, SegmentView, ServiceView};
+use mcctl::engine::master::{MasterState, Policy, Walk};
 
 use crate::http::{Connection, replay};
 
@@ -20,6 +21,8 @@ struct Fixed {
     segments: Vec<(SegmentId, u64, u64, u64)>,
     keys: Vec<Vec<u8>>,
     stuck: AtomicBool,
+    /// Slices of the last removal, and whether it was forced.
+    removals: Mutex<Vec<bool>>,
     /// The most keys that were given under one hold of the state.
     keys_per_hold_max: AtomicUsize,
 }
@@ -70,6 +73,20 @@ impl AdminView for Fixed {
         }
         self.keys_per_hold_max.fetch_max(given, Ordering::Relaxed);
         (end < slots).then_some(end as u64)
+    }
+
+    /// Three slices of ten objects, of which seven go without force.
+    fn remove_slice(&self, walk: Option<Walk>, force: bool) -> (u64, Option<Walk>) {
+        let mut removals = self.removals.lock().unwrap();
+        if walk.is_none() {
+            removals.clear();
+        }
+        removals.push(force);
+        let done = removals.len() == 3;
+        (
+            if force { 10 } else { 7 },
+            (!done).then(|| walk.unwrap_or_else(|| MasterState::new(Policy::default()).walk())),
+        )
     }
 
     fn replicas(&self, key: &[u8]) -> Result<Vec<ReplicaView>, ErrorCode> {
@@ -167,6 +184,24 @@ async fn health_is_red_while_rpc_workers_are_stuck() {
     assert_eq!((&health["service_ready"], &health["status"]), (&false.into(), &"stuck".into()));
     state.stuck.store(false, Ordering::Relaxed);
     assert_eq!(connection.ask("GET", "/health", b"").await.status, 200);
+}
+
+#[tokio::test]
+async fn remove_all_walks_in_slices_and_is_forced_only_by_the_word_true() {
+    let (state, _running, mut connection) = serve(captured()).await;
+    for (query, forced, removed) in
+        [("", false, 21), ("?force=true", true, 30), ("?force=1", false, 21), ("?tenant_id=x&force=true", true, 30)]
+    {
+        let answer = connection.ask("POST", &format!("/api/v1/remove_all{query}"), b"").await;
+        let expected = format!("{{\"success\":true,\"removed_count\":{removed}}}");
+        assert_eq!((answer.status, answer.text()), (200, expected.as_str()), "{query}");
+        assert_eq!(*state.removals.lock().unwrap(), [forced; 3], "{query}");
+    }
+    for method in ["GET", "DELETE"] {
+        assert_eq!(connection.ask(method, "/api/v1/remove_all", b"").await.status, 404, "{method}");
+    }
+    state.standby.store(true, Ordering::Relaxed);
+    assert_eq!(connection.ask("POST", "/api/v1/remove_all", b"").await.status, 503);
 }
 
 #[tokio::test]

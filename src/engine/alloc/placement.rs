@@ -21,6 +21,8 @@ pub enum Strategy {
     Random,
     /// The emptiest of a random sample, then as `Random`.
     FreeRatioFirst,
+    /// The names of the writer's host and of the hosts after it, then as `Random`.
+    LocalFirst,
 }
 
 /// The names to choose from, numbered from 0 without gaps, and the means to try one.
@@ -31,6 +33,9 @@ pub trait Pool {
     fn names(&self) -> usize;
     /// The number of a name, if it takes new objects.
     fn find(&self, name: &[u8]) -> Option<usize>;
+    /// Up to `count` names in the order of their hosts, from the first host that is not before `host` on and around; `draw` chooses
+    /// where to begin among the names of a host. Names without a host are left out.
+    fn near(&self, host: &[u8], draw: u64, count: usize) -> Vec<usize>;
     /// Bytes free over bytes in all, of everything under a name.
     fn free_ratio(&self, name: usize) -> f64;
     /// Take `bytes` from one of the segments under a name; `draw` chooses where to begin among them.
@@ -46,6 +51,8 @@ pub struct Request<'a> {
     pub replicas: u64,
     /// Names to try first, best first; unknown and full ones are passed over.
     pub preferred: &'a [Bytes],
+    /// The host whose names come next, if any.
+    pub near: Option<&'a [u8]>,
 }
 
 /// Take memory for one object; what was taken goes to `out`, first choice first.
@@ -58,6 +65,15 @@ pub fn place<P: Pool>(strategy: Strategy, pool: &mut P, rng: &mut Rng, wanted: &
     for name in wanted.preferred.iter().take(PROBES_MAX) {
         if let Some(name) = search.pool.find(name) {
             search.attempt(name);
+        }
+    }
+    if let Some(host) = wanted.near {
+        let draw = search.rng.next();
+        // The first one mostly has room, so the rest is looked up only when it has none.
+        for (count, done) in [(1, 0), (PROBES_MAX, 1)] {
+            if search.left > 0 {
+                search.pool.near(host, draw, count).into_iter().skip(done).for_each(|name| search.attempt(name));
+            }
         }
     }
     if strategy == Strategy::FreeRatioFirst && search.left > 0 && names > 1 {
@@ -154,7 +170,7 @@ mod tests {
         fn place(&mut self, strategy: Strategy, seed: u64, replicas: u64, preferred: &[&'static [u8]]) -> Vec<usize> {
             let mut out = Vec::new();
             let preferred: Vec<Bytes> = preferred.iter().copied().map(Bytes::from_static).collect();
-            let wanted = Request { bytes: 1, replicas, preferred: &preferred };
+            let wanted = Request { bytes: 1, replicas, preferred: &preferred, near: None };
             place(strategy, self, &mut Rng::new(seed), &wanted, &mut out);
             out
         }
@@ -168,6 +184,10 @@ mod tests {
         fn find(&self, name: &[u8]) -> Option<usize> {
             let nth = std::str::from_utf8(name).ok()?.parse().ok()?;
             (nth < self.free.len()).then_some(nth)
+        }
+        fn near(&self, host: &[u8], _draw: u64, count: usize) -> Vec<usize> {
+            let first = self.find(host).unwrap_or(0);
+            (0..self.free.len()).map(|n| (first + n) % self.free.len()).take(count).collect()
         }
         fn free_ratio(&self, name: usize) -> f64 {
             self.free[name] as f64 / self.size as f64
@@ -213,6 +233,22 @@ mod tests {
         let preferred: [&'static [u8]; 4] = [b"nobody", b"1", b"3", b"2"];
         let got = Shelf::new(&[9, 0, 9, 9], 9).place(Strategy::Random, 7, 2, &preferred);
         assert_eq!(got, [3, 2]);
+    }
+
+    #[test]
+    fn the_writers_host_comes_after_preferred_names_and_before_all_others() {
+        let place = |free: &[u64], preferred: &[Bytes], seed| {
+            let (mut shelf, mut out) = (Shelf::new(free, 9), Vec::new());
+            let wanted = Request { bytes: 1, replicas: 1, preferred, near: Some(b"2") };
+            super::place(Strategy::LocalFirst, &mut shelf, &mut Rng::new(seed), &wanted, &mut out);
+            out
+        };
+        for seed in 0..50 {
+            assert_eq!(place(&[9; 4], &[], seed), [2]);
+            assert_eq!(place(&[9, 9, 0, 9], &[], seed), [3], "the next host when the own one is full");
+            assert_eq!(place(&[9, 9, 0, 0], &[], seed), [0], "and around");
+            assert_eq!(place(&[9; 4], &[Bytes::from_static(b"1")], seed), [1]);
+        }
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! The master's admin HTTP surface: what probes, Prometheus, SGLang and people look at. It only reads.
+//! The master's admin HTTP surface: what probes, Prometheus, SGLang and people look at. One route changes something:
+//! `POST /api/v1/remove_all`.
 //!
 //! Routes, texts and status codes are those of mooncake_master 0.3.13 (captured; `fixtures/http/admin.txt`). Beyond it: `/ready`, which
 //! is 200 only while clients are answered; `/health` is 503 while RPC worker threads are stuck (upstream's is always 200);
 //! `/api/v1/mcctl/discovery`, which names the metadata mode of the nodes; `/query_key` decodes its key, and grants no lease; long lists
-//! are sent page by page, so that the state is never held for the length of a list. Upstream's routes that change something
-//! (`/api/v1/...`) are not here yet.
+//! are sent page by page, so that the state is never held for the length of a list. Upstream's routes for drain jobs and tenant quotas
+//! are not implemented.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
@@ -74,11 +75,14 @@ impl<E: Env> Admin<E> {
 
 impl<E: Env> Handler for Admin<E> {
     async fn handle(&self, request: Request) -> Response {
-        if request.method != Method::GET {
-            return no_such_route();
-        }
         let service = self.view.service();
         let state = service.state;
+        match (&request.method, request.path()) {
+            (&Method::GET, _) => {}
+            (&Method::POST, "/api/v1/remove_all") if state.is_serving() => return self.remove_all(&request).await,
+            (&Method::POST, "/api/v1/remove_all") => return not_serving(),
+            _ => return no_such_route(),
+        }
         let stuck = self.view.stuck();
         match request.path() {
             "/metrics" => return text(StatusCode::OK, METRICS_TEXT, self.metrics()),
@@ -138,8 +142,7 @@ impl<E: Env> Handler for Admin<E> {
             _ => return no_such_route(),
         };
         if !state.is_serving() {
-            let code = ErrorCode::UNAVAILABLE_IN_CURRENT_MODE;
-            return failure(StatusCode::SERVICE_UNAVAILABLE, code, "service plane is not active");
+            return not_serving();
         }
         route(self, &request)
     }
@@ -180,6 +183,27 @@ impl<E: Env> Admin<E> {
             whole => Body::from(whole.map(|(keys, _)| keys).unwrap_or_default()),
         };
         answer(StatusCode::OK, METRICS_TEXT, body)
+    }
+
+    /// Remove all objects, leased ones only with `?force=true`. Tenants share one store here, so `tenant_id` selects nothing, as
+    /// upstream without multi-tenancy. The walk goes on when the caller does not wait for its end.
+    async fn remove_all(&self, request: &Request) -> Response {
+        let (view, force) = (self.view.clone(), request.param("force") == Some("true"));
+        let walk = tokio::spawn(async move {
+            let (mut removed, mut next) = view.remove_slice(None, force);
+            while let Some(walk) = next {
+                tokio::task::yield_now().await;
+                let (more, rest) = view.remove_slice(Some(walk), force);
+                removed += more;
+                next = rest;
+            }
+            tracing::info!(removed, force, "objects removed by /api/v1/remove_all");
+            removed
+        });
+        match walk.await {
+            Ok(removed_count) => json(StatusCode::OK, &Removed { success: true, removed_count }),
+            Err(_) => failure(StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::INTERNAL_ERROR, "INTERNAL_ERROR"),
+        }
     }
 
     fn all_segments(&self) -> Response {
@@ -343,6 +367,12 @@ fn failure(status: StatusCode, code: ErrorCode, message: &str) -> Response {
     json(status, &Failure { success: false, error_code: code.0, error_message: message })
 }
 
+/// What routes of the service plane answer on a master that does not serve.
+fn not_serving() -> Response {
+    let code = ErrorCode::UNAVAILABLE_IN_CURRENT_MODE;
+    failure(StatusCode::SERVICE_UNAVAILABLE, code, "service plane is not active")
+}
+
 fn name_of(code: ErrorCode) -> String {
     code.name().map_or_else(|| code.to_string(), str::to_owned)
 }
@@ -401,6 +431,12 @@ struct SegmentStatus<'a> {
     status_name: &'a str,
     error_code: i32,
     error_message: &'a str,
+}
+
+#[derive(Serialize)]
+struct Removed {
+    success: bool,
+    removed_count: u64,
 }
 
 #[derive(Serialize)]

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 
-use crate::engine::alloc::placement::{self, Request};
+use crate::engine::alloc::placement::{self, Request, Strategy};
 use crate::engine::base::id::KEY_BYTES_MAX;
 use crate::engine::base::{ClientId, Mono};
 use crate::engine::master::code::Refusal;
@@ -23,6 +23,8 @@ pub struct Wish<'a> {
     pin: PendingPin,
     hard_pin: bool,
     preferred: Vec<Bytes>,
+    /// Segments of the writer's host come first; its name, or empty for the one that the writer's own memory has.
+    near: Option<Bytes>,
     /// One per key, or none at all.
     groups: Option<&'a [TextBuf]>,
 }
@@ -67,7 +69,10 @@ impl<'a> Wish<'a> {
         } else {
             vec![config.preferred_segment.0.clone()]
         };
-        Ok(Wish { replicas: config.replica_num, pin, hard_pin: config.with_hard_pin, preferred, groups })
+        let near = policy.strategy == Strategy::LocalFirst || config.prefer_alloc_in_same_node;
+        // Upstream: several copies have to lie apart, so the host counts for one only.
+        let near = (near && config.replica_num == 1).then(|| config.host_id.0.clone());
+        Ok(Wish { replicas: config.replica_num, pin, hard_pin: config.with_hard_pin, preferred, near, groups })
     }
 
     /// Try this segment name first from now on.
@@ -231,6 +236,13 @@ impl MasterState {
         Ok(())
     }
 
+    /// The host of the client's own memory; empty when it has none.
+    fn host_of(&self, client: ClientId) -> Bytes {
+        let segments = self.clients.get(client).map_or(&[][..], |client| &client.segments);
+        let hosts = segments.iter().filter_map(|slot| Some(&self.segments.get(*slot)?.segment.host_id.0));
+        hosts.filter(|host| !host.is_empty()).next().cloned().unwrap_or_default()
+    }
+
     fn create(
         &mut self,
         now: Mono,
@@ -243,7 +255,9 @@ impl MasterState {
         let mut taken = std::mem::take(&mut self.taken);
         taken.clear();
         if self.objects.len() < OBJECTS_MAX {
-            let request = Request { bytes, replicas: wish.replicas, preferred: &wish.preferred };
+            let near = wish.near.as_ref().map(|host| if host.is_empty() { self.host_of(client) } else { host.clone() });
+            let near = near.as_deref().filter(|host| !host.is_empty());
+            let request = Request { bytes, replicas: wish.replicas, preferred: &wish.preferred, near };
             placement::place(self.policy.strategy, &mut self.segments, &mut self.rng, &request, &mut taken);
         }
         let Some((&replica, more)) = taken.split_first() else {

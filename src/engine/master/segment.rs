@@ -3,6 +3,8 @@
 //! A segment that goes is *gone* at once: nothing is allocated from it or read in it from then on. Its slot stays reserved until
 //! no record points to it any more, so a stale replica can never be taken for one of a later segment.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -55,6 +57,8 @@ pub(super) struct Segments {
     /// Names with a segment that takes new objects, without gaps, in no particular order.
     open: Vec<OpenName>,
     open_by_name: HashMap<Bytes, u32, FixedState>,
+    /// How many segments that take new objects each name of each host has.
+    hosts: BTreeMap<Bytes, BTreeMap<Bytes, u32>>,
     capacity: u64,
     used: u64,
     next_replica: u64,
@@ -85,6 +89,7 @@ impl Segments {
             of_name: HashMap::with_hasher(hasher()),
             open: Vec::new(),
             open_by_name: HashMap::with_hasher(hasher()),
+            hosts: BTreeMap::new(),
             capacity: 0,
             used: 0,
             next_replica: 1,
@@ -148,7 +153,7 @@ impl Segments {
         self.by_endpoint.entry(segment.te_endpoint.0.clone()).or_default().push(slot);
         *self.of_name.entry(segment.name.0.clone()).or_default() += 1;
         self.capacity += segment.size;
-        self.open(slot, &segment.name.0);
+        self.open(slot, &segment);
         let memory = OffsetAllocator::new(segment.size);
         let mounted = Mounted { segment, client, status: SegmentStatus::OK, grace_until: None, used: 0, memory };
         self.slots[slot as usize].mounted = Some(Box::new(mounted));
@@ -173,8 +178,8 @@ impl Segments {
         if let Some(mounted) = self.slots[slot as usize].mounted.as_mut() {
             mounted.status = SegmentStatus::GRACEFULLY_UNMOUNTING;
             mounted.grace_until = Some(until);
-            let name = mounted.segment.name.0.clone();
-            self.shut(slot, &name);
+            let segment = mounted.segment.clone();
+            self.shut(slot, &segment);
         }
     }
 
@@ -189,7 +194,7 @@ impl Segments {
                 self.by_endpoint.remove(&segment.te_endpoint.0);
             }
         }
-        self.shut(slot, &segment.name.0);
+        self.shut(slot, &segment);
         let left = self.of_name.get_mut(&segment.name.0).map_or(0, |count| {
             *count -= 1;
             *count
@@ -225,7 +230,11 @@ impl Segments {
         self.open.len()
     }
 
-    fn open(&mut self, slot: u32, name: &Bytes) {
+    fn open(&mut self, slot: u32, segment: &Segment) {
+        let (name, host) = (&segment.name.0, &segment.host_id.0);
+        if !host.is_empty() {
+            *self.hosts.entry(host.clone()).or_default().entry(name.clone()).or_default() += 1;
+        }
         if let Some(&at) = self.open_by_name.get(name) {
             self.open[at as usize].segments.push(slot);
         } else {
@@ -235,10 +244,25 @@ impl Segments {
         }
     }
 
-    fn shut(&mut self, slot: u32, name: &Bytes) {
+    /// The segment takes nothing new; it may be closed already.
+    fn shut(&mut self, slot: u32, segment: &Segment) {
+        let (name, host) = (&segment.name.0, &segment.host_id.0);
         let Some(&at) = self.open_by_name.get(name) else { return };
         let segments = &mut self.open[at as usize].segments;
-        segments.retain(|other| *other != slot);
+        let Some(found) = segments.iter().position(|other| *other == slot) else { return };
+        segments.remove(found);
+        if let Some(names) = self.hosts.get_mut(host) {
+            if let Some(count) = names.get_mut(name) {
+                *count -= 1;
+                if *count == 0 {
+                    names.remove(name);
+                }
+            }
+            if names.is_empty() {
+                self.hosts.remove(host);
+            }
+        }
+        let segments = &self.open[at as usize].segments;
         if segments.is_empty() {
             self.open_by_name.remove(name);
             self.open.swap_remove(at as usize);
@@ -261,6 +285,17 @@ impl Pool for Segments {
 
     fn find(&self, name: &[u8]) -> Option<usize> {
         self.open_by_name.get(name).map(|at| *at as usize)
+    }
+
+    fn near(&self, host: &[u8], draw: u64, count: usize) -> Vec<usize> {
+        use std::ops::Bound::{Excluded, Included, Unbounded};
+        let from = self.hosts.range::<[u8], _>((Included(host), Unbounded));
+        let around = self.hosts.range::<[u8], _>((Unbounded, Excluded(host)));
+        let names = from.chain(around).flat_map(|(_, names)| {
+            let begin = usize::try_from(draw % names.len().max(1) as u64).unwrap_or(0);
+            names.keys().skip(begin).chain(names.keys().take(begin))
+        });
+        names.filter_map(|name| Pool::find(self, name)).take(count).collect()
     }
 
     fn free_ratio(&self, name: usize) -> f64 {

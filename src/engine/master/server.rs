@@ -17,6 +17,7 @@ use crate::engine::master::call::{Call, Hold};
 use crate::engine::master::config::MasterConfig;
 use crate::engine::master::effect::{Departure, Effect, Effects};
 use crate::engine::master::metrics::{Counters, Gauges};
+use crate::engine::master::remove::Walk;
 use crate::engine::master::standstill::{Standstills, Told};
 use crate::engine::master::state::MasterState;
 use crate::engine::master::view::{AdminView, ReplicaView, RunState, SegmentView, ServiceView};
@@ -375,6 +376,19 @@ impl<E: Env> AdminView for MasterHandle<E> {
 
     fn keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> Option<u64> {
         self.shared.hold(|state, _, _| state.keys(cursor, limit, visit))
+    }
+
+    fn remove_slice(&self, walk: Option<Walk>, force: bool) -> (u64, Option<Walk>) {
+        let slice = self.shared.hold(|state, now, _| {
+            let mut walk = walk.unwrap_or_else(|| {
+                state.counters.remove_all.add(true);
+                state.walk()
+            });
+            let removed = state.remove_slice(now, &mut walk, force);
+            (removed, (!walk.is_done()).then_some(walk))
+        });
+        Holder { shared: &self.shared, peer: None }.step_aside();
+        slice
     }
 
     fn replicas(&self, key: &[u8]) -> Result<Vec<ReplicaView>, ErrorCode> {

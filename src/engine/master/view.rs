@@ -1,12 +1,13 @@
 //! What the admin HTTP surface asks of the master's state, and the plain values it gets.
 //!
-//! The state implements [`AdminView`]; `admin.rs` renders it. Nothing here changes the state: reading a key through this trait grants
-//! no lease (upstream's `/query_key` grants one, which makes the next remove fail).
+//! The state implements [`AdminView`]; `admin.rs` renders it. Only [`AdminView::remove_slice`] changes the state: reading a key
+//! through this trait grants no lease (upstream's `/query_key` grants one, which makes the next remove fail).
 
 use std::time::Duration;
 
 use crate::engine::base::{ClientId, ErrorCode, SegmentId};
 use crate::engine::master::metrics::{Counters, Gauges};
+use crate::engine::master::remove::Walk;
 
 /// Read access to the master's state. Each call holds the state for as short as its answer is: lists come in pages.
 pub trait AdminView: Send + Sync + 'static {
@@ -30,6 +31,10 @@ pub trait AdminView: Send + Sync + 'static {
     /// at the end. An object that exists all the while is seen exactly once. `visit` runs while the state is held: it only
     /// copies. `limit` bounds the slots looked at as much as the keys given, so that a sparse table does not hold the state long.
     fn keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> Option<u64>;
+
+    /// Remove what can be removed of the next slice of the objects; how many went, and where to go on, `None` at the end. `walk` is
+    /// `None` at the beginning. With `force` leased objects go too. Each call holds the state for one slice.
+    fn remove_slice(&self, walk: Option<Walk>, force: bool) -> (u64, Option<Walk>);
 
     /// The complete memory replicas of `key`.
     ///

@@ -11,7 +11,7 @@ use std::time::Duration;
 use mcctl::engine::base::{ClientId, ErrorCode, HostPort, SegmentId, TaskId};
 use mcctl::engine::env::RealEnv;
 use mcctl::engine::rpc::{CallError, RpcClient, Timeouts};
-use mcctl::engine::wire::types::{ObjectMeta, ReplicaType, ReplicateConfig, Segment, SoftPinAction};
+use mcctl::engine::wire::types::{ObjectMeta, Place, ReplicaType, ReplicateConfig, Segment, SoftPinAction};
 use mcctl::engine::wire::{MasterCalls, Text};
 
 use super::cluster::{Make, Master};
@@ -324,5 +324,82 @@ async fn objects_of_mixed_sizes_fill_at_least_as_much_as_with_the_real_allocator
         let (ours, real) = (filled(&pair.ours, sizes(seed)).await, filled(&pair.real, sizes(seed)).await);
         eprintln!("mixed {seed}: ours {:.2} %, real {:.2} %", ours * 100.0, real * 100.0);
         assert!(ours >= real - 0.001, "mixed {seed}: ours {ours}, real {real}");
+    }
+}
+
+/// On which host each of a list of puts lands. Which segment of a host it is depends on a hash of the key, which is each master's own.
+async fn landings(make: Make, strategy: &str, only_together: bool) -> Vec<(String, Option<String>)> {
+    let dir = tempfile::tempdir().unwrap();
+    let flags = [format!("--allocation_strategy={strategy}"), "--eviction_high_watermark_ratio=1.0".to_owned()];
+    let master = Master::start(make, dir.path(), &flags.each_ref().map(String::as_str));
+    let calls = calls(&master);
+    // Small ones, so that they fill up.
+    const HOSTS: [(u64, &str); 5] = [(0, "host-b"), (1, "host-d"), (2, "host-b"), (3, ""), (4, "host-e")];
+    for (n, host) in HOSTS {
+        let name = format!("segment-{}", 9 - n);
+        let segment = Segment {
+            name: name.clone().into(),
+            te_endpoint: name.into(),
+            host_id: host.into(),
+            ..segment(n, 16 << 20)
+        };
+        assert_eq!(calls.mount_segment(segment, client(n)).await.unwrap(), Ok(()));
+    }
+    let mut landed = Vec::new();
+    for (n, (who, host, preferred, together)) in [
+        (7, "host-b", "", false),
+        (7, "host-a", "", false),
+        (7, "host-c", "", false),
+        (7, "host-d", "", false),
+        (7, "host-z", "", false),
+        (7, "host-b", "segment-5", false),
+        (7, "host-b", "nowhere", false),
+        (7, "host-b", "", true),
+        // Its own memory is on host-d.
+        (1, "", "", false),
+    ]
+    .into_iter()
+    .enumerate()
+    .filter(|(_, put)| put.3 || !only_together)
+    {
+        for part in 0..5 {
+            let key = format!("{n}/{part}");
+            let config = ReplicateConfig {
+                host_id: host.into(),
+                preferred_segment: preferred.into(),
+                prefer_alloc_in_same_node: together,
+                with_hard_pin: true,
+                ..ReplicateConfig::default()
+            };
+            let put =
+                calls.put_start(client(who), key.as_str().into(), 1 << 20, config, "default".into()).await.unwrap();
+            let landed_on = put.ok().map(|replicas| match &replicas[0].place {
+                Place::Memory(buffer) => {
+                    let segment = buffer.transport_endpoint.to_string();
+                    let (_, host) = HOSTS.iter().find(|(n, _)| segment == format!("segment-{}", 9 - n)).unwrap();
+                    (*host).to_owned()
+                }
+                other => panic!("{other:?}"),
+            });
+            landed.push((format!("writer {who} on '{host}' preferring '{preferred}' {together}, {part}"), landed_on));
+        }
+    }
+    landed
+}
+
+#[tokio::test]
+async fn local_first_chooses_the_real_masters_segments() {
+    let (ours, real) =
+        (landings(Make::Ours, "local_first", false).await, landings(Make::Real, "local_first", false).await);
+    for (ours, real) in ours.into_iter().zip(real) {
+        assert_eq!(ours, real);
+    }
+}
+
+#[tokio::test]
+async fn prefer_alloc_in_same_node_chooses_the_writers_host_under_any_strategy() {
+    for strategy in ["random", "free_ratio_first"] {
+        let (ours, real) = (landings(Make::Ours, strategy, true).await, landings(Make::Real, strategy, true).await);
+        assert_eq!(ours, real, "{strategy}");
     }
 }

@@ -306,3 +306,44 @@ fn an_upsert_keeps_the_pins() {
     let at = m.state.objects.find(m.state.objects.hash(b"hard")).expect("there");
     assert!(m.state.objects[at].hard_pin);
 }
+
+fn on_host(id: u64, name: &str, host: &str) -> crate::engine::wire::types::Segment {
+    crate::engine::wire::types::Segment { host_id: host.into(), ..segment(id, name, MIB) }
+}
+
+fn from_host(host: &str) -> ReplicateConfig {
+    ReplicateConfig { host_id: host.into(), ..ReplicateConfig::default() }
+}
+
+#[test]
+fn local_first_fills_the_writers_host_and_then_the_hosts_after_it() {
+    let mut m = Master::with(|policy| policy.strategy = crate::engine::alloc::placement::Strategy::LocalFirst);
+    m.mount(A, on_host(1, "b:1", "host-b"));
+    m.mount(B, on_host(2, "d:1", "host-d"));
+    let mut place = |key: &str, client, host: &str| {
+        let replicas = m.start_with(client, key, MIB / 4, from_host(host)).expect("room");
+        endpoint(&replicas[0])
+    };
+    assert_eq!(place("1", A, "host-d"), "d:1");
+    assert_eq!(place("2", A, "host-c"), "d:1", "the next host in order");
+    assert_eq!(place("3", A, "host-e"), "b:1", "and around");
+    assert_eq!(place("4", B, ""), "d:1", "the host of the writer's own memory");
+    assert_eq!(place("5", B, "host-d"), "d:1");
+    assert_eq!(place("6", B, "host-d"), "b:1", "its own host is full");
+}
+
+#[test]
+fn a_host_without_open_segments_is_no_longer_chosen() {
+    let mut m = Master::with(|policy| policy.strategy = crate::engine::alloc::placement::Strategy::LocalFirst);
+    m.mount(A, on_host(1, "b:1", "host-b"));
+    m.mount(A, on_host(2, "b:1", "host-b"));
+    m.mount(B, on_host(3, "d:1", "host-d"));
+    for (id, place) in [(1, "b:1"), (2, "d:1")] {
+        assert_eq!(m.call().graceful_unmount_segment(crate::engine::base::SegmentId(id, id), A, 1000), Ok(()));
+        let replicas = m.start_with(A, &format!("k{id}"), 100, from_host("host-b")).expect("room");
+        assert_eq!(endpoint(&replicas[0]), place);
+    }
+    m.pass_ms(2000);
+    let replicas = m.start_with(A, "late", 100, from_host("host-b")).expect("room");
+    assert_eq!(endpoint(&replicas[0]), "d:1");
+}
