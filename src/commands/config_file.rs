@@ -1,6 +1,7 @@
 //! A configuration file: YAML or JSON (comments tolerated) with upstream's keys, as assignments to a table's flags.
 //!
-//! Upstream ignores unknown keys and aborts on values of another type; here both are errors that name file and key.
+//! As upstream, unknown keys are left to the caller, who warns. A value of another type, on which upstream aborts, is an error that
+//! names file and key.
 
 use std::fmt;
 use std::path::Path;
@@ -9,8 +10,9 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess
 use serde_json::Value as Json;
 
 use crate::commands::error::Failure;
-use crate::commands::flags::{Key, Kind, Table};
+use crate::commands::flags::{Kind, Table};
 use crate::commands::settings::{Assignment, Origin};
+use crate::commands::unknown_key::UnknownKey;
 
 /// The longest configuration file that is read, bytes.
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
@@ -27,11 +29,20 @@ pub enum Typing {
     Loose,
 }
 
+/// What a configuration file holds.
+#[derive(Debug)]
+pub struct ConfigFile {
+    /// The values of known keys.
+    pub assignments: Vec<Assignment>,
+    /// Keys that no flag has, in the file's order.
+    pub unknown: Vec<UnknownKey>,
+}
+
 /// The assignments that the file `path` with content `text` makes to flags of `table`. The ending of the name tells the format.
 ///
 /// # Errors
-/// The file is neither YAML nor JSON, or has an unknown key, a list, or a value of another type.
-pub fn parse(table: &'static Table, path: &Path, text: &str, json: Typing) -> Result<Vec<Assignment>, Failure> {
+/// The file is neither YAML nor JSON, or has a value of another type.
+pub fn parse(table: &'static Table, path: &Path, text: &str, json: Typing) -> Result<ConfigFile, Failure> {
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_ascii_lowercase();
     let (document, typing) = match ending.as_str() {
         "yaml" | "yml" => (parse_yaml(path, text)?, Typing::Loose),
@@ -42,7 +53,8 @@ pub fn parse(table: &'static Table, path: &Path, text: &str, json: Typing) -> Re
                 .next("name it .yaml, .yml or .json"));
         }
     };
-    let mut reader = Reader { table, path, typing, out: Vec::new() };
+    let out = ConfigFile { assignments: Vec::new(), unknown: Vec::new() };
+    let mut reader = Reader { table, path, typing, out };
     match document {
         Json::Object(map) => map.iter().try_for_each(|(key, value)| reader.entry(key, value))?,
         // An empty YAML file.
@@ -184,7 +196,7 @@ struct Reader<'a> {
     table: &'static Table,
     path: &'a Path,
     typing: Typing,
-    out: Vec<Assignment>,
+    out: ConfigFile,
 }
 
 impl Reader<'_> {
@@ -192,7 +204,10 @@ impl Reader<'_> {
         if let Json::Object(map) = value {
             return map.iter().try_for_each(|(inner, value)| self.entry(&format!("{key}.{inner}"), value));
         }
-        let Some(flag) = self.table.find_key(key) else { return Err(self.unknown(key)) };
+        let Some(flag) = self.table.find_key(key) else {
+            self.out.unknown.push(UnknownKey::new(self.table, self.path.display().to_string(), key));
+            return Ok(());
+        };
         let ill_typed = || {
             Failure::usage(format!(
                 "{}: key '{key}' is {}, but {} is expected",
@@ -213,26 +228,8 @@ impl Reader<'_> {
             return Err(ill_typed());
         }
         let origin = Origin::File { path: self.path.to_owned(), key: key.to_owned() };
-        self.out.push(Assignment { flag, text, origin });
+        self.out.assignments.push(Assignment { flag, text, origin });
         Ok(())
-    }
-
-    fn unknown(&self, key: &str) -> Failure {
-        let failure = Failure::usage(format!("{}: unknown key '{key}'", self.path.display()));
-        if let Some(flag) = self.table.flags().find(|flag| flag.name == key) {
-            return match flag.key {
-                Key::Named(name) => failure.next(format!("in a file {} is written {name}", flag.spelled())),
-                Key::None(instead) => failure.next(format!("{} cannot be set in a file: {instead}", flag.spelled())),
-                Key::Same => failure,
-            };
-        }
-        let leaf = key.rsplit('.').next().unwrap_or(key);
-        match self.table.nearest_key(leaf) {
-            Some(near) => failure.next(format!("the nearest known one is {near}")),
-            None => {
-                failure.next(format!("mcctl {} --help lists the flags, whose names are the keys", self.table.command))
-            }
-        }
     }
 }
 
@@ -257,6 +254,7 @@ mod tests {
 
     use super::*;
     use crate::commands::flags::flag;
+    use crate::commands::unknown_key;
     use crate::engine::env::{Env, RealEnv};
 
     static TABLE: Table = Table {
@@ -279,9 +277,18 @@ mod tests {
     fn read(name: &str, text: &str) -> Result<Vec<String>, String> {
         let show = |given: &Assignment| format!("{}={}", given.flag.name, given.text);
         match parse(&TABLE, Path::new(name), text, Typing::Strict) {
-            Ok(given) => Ok(given.iter().map(show).collect()),
+            Ok(file) => match unknown_key::settle(&file.unknown, true) {
+                Ok(_) => Ok(file.assignments.iter().map(show).collect()),
+                Err(failure) => Err(failure.line().trim_end().to_owned()),
+            },
             Err(failure) => Err(failure.line().trim_end().to_owned()),
         }
+    }
+
+    /// The warnings that the file causes, and the values that count.
+    fn warned(name: &str, text: &str) -> (Vec<String>, usize) {
+        let file = parse(&TABLE, Path::new(name), text, Typing::Strict).expect("only a warning");
+        (unknown_key::settle(&file.unknown, false).expect("only a warning"), file.assignments.len())
     }
 
     fn refused(name: &str, text: &str) -> String {
@@ -314,21 +321,32 @@ mod tests {
     fn an_unknown_key_names_file_key_and_the_nearest_known_one() {
         assert_eq!(
             refused("m.yaml", "rpc_prot: 1"),
-            "error: m.yaml: unknown key 'rpc_prot'; next: the nearest known one is rpc_port"
+            "error: m.yaml: unknown key 'rpc_prot'; next: did you mean rpc_port?; or leave out --strict-config"
         );
         assert_eq!(
             refused("m.json", r#"{"master": {"rpc_port": 1}}"#),
-            "error: m.json: unknown key 'master.rpc_port'; next: the nearest known one is rpc_port"
+            "error: m.json: unknown key 'master.rpc_port'; next: did you mean rpc_port?; or leave out --strict-config"
         );
+    }
+
+    #[test]
+    fn an_unknown_key_is_a_warning_and_the_other_keys_count() {
+        let text = "rpc_prot: 1\nrpc_port: 2\nlocal_hostname: [a, b]\nnested:\n  deep: 1\n";
+        let (warnings, assigned) = warned("m.yaml", text);
+        assert_eq!(assigned, 1);
+        assert_eq!(warnings.len(), 3, "{warnings:?}");
+        let has = |part: &str| warnings.iter().any(|warning| warning.contains(part));
+        assert!(has("'rpc_prot' is ignored; did you mean rpc_port?") && has("'nested.deep'"), "{warnings:?}");
     }
 
     #[test]
     fn a_flag_name_that_is_no_key_names_the_key() {
         assert_eq!(
             refused("m.yaml", "client_ttl: 30"),
-            "error: m.yaml: unknown key 'client_ttl'; next: in a file --client-ttl is written client_live_ttl_sec"
+            "error: m.yaml: unknown key 'client_ttl'; next: in a file --client-ttl is written client_live_ttl_sec; \
+             or leave out --strict-config"
         );
-        assert!(refused("m.yaml", "port: 30").ends_with("--port cannot be set in a file: write rpc_port"));
+        assert!(refused("m.yaml", "port: 30").contains("--port cannot be set in a file: write rpc_port"));
     }
 
     #[test]

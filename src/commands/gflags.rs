@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::commands::error::Failure;
 use crate::commands::flags::{Flag, Kind, Table, parse_bool};
 use crate::commands::settings::{Assignment, Origin};
+use crate::commands::unknown_key::UnknownKey;
 
 /// What the parser may ask the world for.
 pub trait World {
@@ -27,6 +28,8 @@ pub trait World {
 pub struct Parsed {
     /// Values, in order.
     pub assignments: Vec<Assignment>,
+    /// Keys of `-D` that no flag has, in order.
+    pub unknown_defines: Vec<UnknownKey>,
     /// `--help` or one of its relatives is among the flags.
     pub help: bool,
     /// `--version` is among the flags.
@@ -298,9 +301,8 @@ impl<W: World> Parser<'_, W> {
             return Err(self.lacks_value(&format!("-D {pair}"), "KEY=VALUE"));
         };
         let Some(flag) = self.table.find_key(key) else {
-            let mut failure = Failure::usage(format!("-D {key}: unknown key")).found(format!("-D {pair}"));
-            failure.next = self.table.nearest_key(key).map(|near| format!("the nearest known one is {near}"));
-            return Err(failure);
+            self.out.unknown_defines.push(UnknownKey::new(self.table, "-D", key));
+            return Ok(());
         };
         self.set(flag, text, &Origin::Flag(format!("-D {key}")));
         Ok(())

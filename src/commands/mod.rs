@@ -32,6 +32,7 @@ pub mod svg;
 pub mod target;
 pub mod transport;
 mod tree;
+mod unknown_key;
 pub mod up;
 
 use std::ffi::OsString;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use mcctl::engine::base::{ErrorCode, HostPort, ObjectKey};
+use mcctl::engine::base::{ErrorCode, HostPort, ObjectKey, SegmentId};
 use mcctl::engine::env::RealEnv;
 use mcctl::engine::http::Running;
 use mcctl::engine::store::rest::{self, Held, NodeFigures, NodeHealth, ObjectStore, READING_BYTES_MAX, Refusal, Room};
@@ -62,6 +62,21 @@ impl ObjectStore for InMap {
         Ok(objects.len() as u64)
     }
 
+    async fn mount(&self, bytes: u64) -> Result<(SegmentId, u64), Refusal> {
+        if bytes > 1 << 40 {
+            refuse(ErrorCode::INTERNAL_ERROR)
+        } else {
+            Ok((SegmentId(3, 4), bytes.next_multiple_of(16)))
+        }
+    }
+
+    async fn unmount(&self, segment: SegmentId, grace: Duration) -> Result<(), Refusal> {
+        match (segment, grace.as_secs()) {
+            (SegmentId(3, 4), 0 | 5) => Ok(()),
+            _ => refuse(ErrorCode::INTERNAL_ERROR),
+        }
+    }
+
     fn health(&self) -> NodeHealth {
         if self.0.lock().unwrap().contains_key(&ObjectKey::from("no master")) {
             NodeHealth::MasterUnreachable
@@ -91,6 +106,41 @@ async fn put(connection: &mut Connection, key: &str, value: &str) -> u16 {
 async fn every_captured_request_is_answered_as_the_real_service_does() {
     let (running, _) = serve().await;
     replay("rest.txt", running.at().port).await;
+    replay("rest-segments.txt", running.at().port).await;
+}
+
+#[tokio::test]
+async fn memory_is_mounted_and_unmounted_by_id() {
+    let (_running, mut connection) = serve().await;
+    let mut post = async |path: &str, body: &str| {
+        let answer = connection.ask("POST", path, body.as_bytes()).await;
+        (answer.status, answer.text().to_owned())
+    };
+    let mounted = r#"{"status": "success", "segment_ids": ["3-4"], "allocated_size": 32}"#;
+    assert_eq!(post("/api/mount", r#"{"size": 17, "location": "cpu:0"}"#).await, (200, mounted.to_owned()));
+    let (status, text) = post("/api/mount", r#"{"size": 99999999999999}"#).await;
+    assert_eq!(status, 500);
+    assert!(text.starts_with(r#"{"error": "Allocate and mount failed, ret=-1", "reason": "#), "{text}");
+    for body in [r#"{"segment_ids": "3-4"}"#, r#"{"segment_ids": ["3-4"], "grace_period_seconds": 5}"#] {
+        assert_eq!(post("/api/unmount", body).await, (200, r#"{"status": "success"}"#.to_owned()), "{body}");
+    }
+    for body in [r#"{"segment_ids": ["1-2", "3-4"]}"#, r#"{"segment_ids": "mars"}"#] {
+        let (status, text) = post("/api/unmount", body).await;
+        assert_eq!(status, 500, "{body}");
+        assert!(text.starts_with(r#"{"error": "Unmount and free failed, ret=-1""#), "{text}");
+    }
+    for body in
+        [r#"{"segment_ids": 5}"#, r#"{"segment_ids": [5]}"#, r#"{"segment_ids": "3-4", "grace_period_seconds": -1}"#]
+    {
+        assert_eq!(post("/api/unmount", body).await.0, 500, "{body}");
+    }
+    for (path, body) in [
+        ("/api/mount_shm", r#"{"name": "x", "size": 16777216}"#),
+        ("/api/reconfigure", r#"{"mode": "decode", "path": "/dev/shm/x", "size": 16777216}"#),
+    ] {
+        let (status, text) = post(path, body).await;
+        assert!(status == 500 && text.contains("Mount failed, ret=-1") && text.contains("reason"), "{text}");
+    }
 }
 
 #[tokio::test]

@@ -318,3 +318,45 @@ async fn a_loopback_name_is_refused_where_the_master_is_elsewhere() {
     let error = Node::start(config, RealEnv::new()).await.err().expect("refused");
     assert!(matches!(error, NodeError::LoopbackName { .. }), "{error}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_mounted_later_holds_objects_survives_the_master_and_goes_alone() {
+    use mcctl::engine::store::rest::ObjectStore;
+    let first = master(0).await;
+    let port = first.rpc_port();
+    // A pure client at first: without memory and without heartbeats.
+    let node = node(port, 0).await;
+    let store = node.store();
+    let (one, bytes) = store.mount(1).await.expect("memory");
+    assert_eq!((bytes, segments(&first)), (16 << 20, 1));
+    let (two, _) = store.mount((16 << 20) + 1).await.expect("memory");
+    assert_eq!((segments(&first), store.figures().segment_bytes), (2, 48 << 20));
+    let config = ReplicateConfig::default();
+    node.client().put(&key("k"), slice(bytes_of(100)), &config).await.unwrap();
+    assert_eq!(node.client().get(&key("k")).await.unwrap(), bytes_of(100));
+    first.stop().await;
+    let second = master(port).await;
+    until("both are mounted again", async || segments(&second) == 2).await;
+    store.unmount(one, Duration::ZERO).await.expect("mounted");
+    assert_eq!((segments(&second), store.figures().segment_bytes), (1, 32 << 20));
+    assert!(store.unmount(one, Duration::ZERO).await.is_err(), "it is unmounted already");
+    store.unmount(two, Duration::from_millis(10)).await.expect("mounted");
+    until("the grace period is over", async || segments(&second) == 0).await;
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_nodes_first_segment_is_not_unmounted_alone() {
+    use mcctl::engine::store::rest::ObjectStore;
+    let master = master(0).await;
+    let node = node(master.rpc_port(), 16).await;
+    let id = node.segment().expect("it has one").id;
+    assert!(node.store().unmount(id, Duration::ZERO).await.is_err());
+    assert_eq!(segments(&master), 1);
+    node.stop().await;
+    assert_eq!(segments(&master), 0);
+}
+
+fn bytes_of(len: usize) -> Vec<u8> {
+    bytes(len, 9)
+}

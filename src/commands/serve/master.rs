@@ -13,6 +13,7 @@ use crate::commands::runtime::{self, Signals};
 use crate::commands::serve::assembly::{Assembly, Cleanup, Plan};
 use crate::commands::serve::{master_flags, settings_of, start_logging};
 use crate::commands::settings::{Settings, read_text};
+use crate::commands::unknown_key;
 use crate::engine::alloc::placement::Strategy;
 use crate::engine::base::HostPort;
 use crate::engine::master::{MasterConfig, Policy};
@@ -24,10 +25,13 @@ use crate::engine::sys::interface;
 /// # Errors
 /// What the user has to know.
 pub fn run(parsed: &Parsed, log_level: Option<&str>) -> Outcome {
-    let settings = settings(parsed)?;
+    let (settings, warnings) = settings(parsed)?;
     let glog = (settings.is_given("minloglevel") || settings.is_given("v"))
         .then(|| logging::from_glog(settings.whole("minloglevel"), settings.whole("v")));
     start_logging(&settings, log_level, glog)?;
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
     let env = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
     let plan = plan(&settings, &env)?;
     // The RPC has threads of its own; this one serves the rest.
@@ -49,19 +53,20 @@ pub fn run(parsed: &Parsed, log_level: Option<&str>) -> Outcome {
     })
 }
 
-/// Flags over the file that `--config-path` names over defaults.
-fn settings(parsed: &Parsed) -> Result<Settings, Failure> {
+/// Flags over the file that `--config-path` names over defaults, and a warning for each key of the file that is unknown.
+fn settings(parsed: &Parsed) -> Result<(Settings, Vec<String>), Failure> {
     let flags = settings_of(&master_flags::TABLE, parsed)?;
     let path = flags.text("config_path");
     if path.is_empty() {
-        return Ok(flags);
+        return Ok((flags, Vec::new()));
     }
     let path = Path::new(path);
     let text = read_text(path, "--config-path", CONFIG_BYTES_MAX)?;
     let mut settings = Settings::new(&master_flags::TABLE);
-    settings.assign_all(&config_file::parse(&master_flags::TABLE, path, &text, Typing::Strict)?)?;
+    let file = config_file::parse(&master_flags::TABLE, path, &text, Typing::Strict)?;
+    settings.assign_all(&file.assignments)?;
     settings.assign_all(&parsed.assignments)?;
-    Ok(settings)
+    Ok((settings, unknown_key::settle(&file.unknown, flags.bool("strict_config"))?))
 }
 
 /// What the settings and the environment mean.
@@ -97,19 +102,20 @@ fn plan(settings: &Settings, env: &impl Fn(&str) -> Option<String>) -> Result<Pl
 fn policy(settings: &Settings) -> Result<Policy, Failure> {
     let strategy = match settings.text("allocation_strategy") {
         "free_ratio_first" => Strategy::FreeRatioFirst,
+        "local_first" => Strategy::LocalFirst,
         "cxl" => {
             return Err(Failure::usage("--allocation-strategy cxl is not available: CXL memory is not there yet")
                 .found(settings.describe("allocation_strategy"))
                 .next("use random or free_ratio_first"));
         }
-        "random" => Strategy::Random,
-        other => {
-            tracing::warn!(
-                "{} has no effect: '{other}' is not there yet, random is used",
+        "ssd_free_ratio_first" => {
+            tracing::info!(
+                "{}: no node has an SSD tier, so all rank alike and the choice is random",
                 settings.describe("allocation_strategy")
             );
             Strategy::Random
         }
+        _ => Strategy::Random,
     };
     let (discard, release) = ("put_start_discard_timeout_sec", "put_start_release_timeout_sec");
     if settings.seconds(discard) > settings.seconds(release) {
@@ -227,7 +233,7 @@ mod tests {
     fn planned(args: &[&str]) -> Result<Plan, String> {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         let parsed = gflags::parse(&master_flags::TABLE, &args, &NoWorld).expect("well formed");
-        settings(&parsed).and_then(|settings| plan(&settings, &|_| None)).map_err(|failure| failure.what)
+        settings(&parsed).and_then(|(settings, _)| plan(&settings, &|_| None)).map_err(|failure| failure.what)
     }
 
     #[test]

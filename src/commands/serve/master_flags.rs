@@ -4,6 +4,7 @@
 
 use crate::commands::flags::{Flag, Kind, Table, flag};
 use crate::commands::serve::LOG_LEVEL;
+use crate::commands::unknown_key::STRICT;
 
 /// More threads than any host has CPUs only cost memory.
 const THREADS_MAX: u64 = 1024;
@@ -135,7 +136,8 @@ const LEASES: &[Flag] = &[
         "allocation_strategy",
         Kind::Word(&["random", "free_ratio_first", "cxl", "ssd_free_ratio_first", "local_first"]),
         "random",
-        "How segments are chosen for an object",
+        "How segments are chosen for an object: at random, the emptiest of a sample, or those of the writer's host first \
+         (local_first; for one replica); without an SSD tier ssd_free_ratio_first is random",
     ),
     flag("memory_allocator", Kind::Word(&["offset", "cachelib"]), "offset", "Allocator inside a segment")
         .no_effect("the offset allocator is the only one, and serves all sizes"),
@@ -318,6 +320,7 @@ pub(crate) const GLOG: &[Flag] = &[
 const LOADERS: &[Flag] = &[
     flag("config_path", Kind::Text, "", "YAML or JSON file whose keys are flag names with '_'; flags are stronger")
         .not_in_file("name one file on the command line"),
+    STRICT,
     flag("flagfile", Kind::Text, "", "File of flags, one a line, read at this place")
         .not_in_file("it is a flag of the command line"),
     flag("fromenv", Kind::Text, "", "Flags to take from the environment: NAME comes from FLAGS_NAME")
@@ -383,7 +386,7 @@ mod tests {
         let upstream =
             |name: &str| UPSTREAM.split_whitespace().any(|pair| pair.split_once('=').is_some_and(|(n, _)| n == name));
         let ours: Vec<_> = TABLE.flags().map(|flag| flag.name).filter(|name| !upstream(name)).collect();
-        assert_eq!(ours, ["log_level"]);
+        assert_eq!(ours, ["log_level", "strict_config"]);
     }
 
     #[test]

@@ -14,13 +14,14 @@ use crate::commands::listen::{Listen, check_collisions};
 use crate::commands::runtime;
 use crate::commands::transport::{self, Transport};
 use crate::engine::base::addr::host_is_loopback;
-use crate::engine::base::{ByteSize, ErrorCode, HostPort, ObjectKey};
+use crate::engine::base::{ByteSize, ErrorCode, HostPort, ObjectKey, SegmentId};
 use crate::engine::env::RealEnv;
 use crate::engine::http::Running;
 use crate::engine::metadata::{MetadataError, MetadataUri, ParseMetadataUriError};
 use crate::engine::rpc::{CallError, Timeouts};
+use crate::engine::store::client_metrics::ClientMetrics;
 use crate::engine::store::rest::{self, Held, NodeFigures, NodeHealth, ObjectStore, Refusal, Room};
-use crate::engine::store::{ClientConfig, Node, NodeConfig, NodeError, NodeStore, StoreError, name};
+use crate::engine::store::{ClientConfig, Node, NodeConfig, NodeError, NodeStore, StoreError, client_http, name};
 use crate::engine::sys::host;
 use crate::engine::sys::pages::{MemoryError, MemoryPolicy};
 use crate::engine::transfer::{TransferConfig, TransferError, TransferSettings};
@@ -52,6 +53,17 @@ pub struct NodePlan {
     pub max_wait: Duration,
     /// What of that is over already, spent on names.
     pub waited: Duration,
+    /// Where the use of the node's own client is counted, if anywhere.
+    pub metrics: Option<Arc<ClientMetrics>>,
+}
+
+/// Where a node listens for HTTP.
+#[derive(Clone, Debug)]
+pub struct NodePorts {
+    /// The REST port.
+    pub rest: Listen,
+    /// The client HTTP server, if it is wanted.
+    pub client_http: Option<Listen>,
 }
 
 /// `text`, which `origin` gave, as the place where segments are found.
@@ -127,24 +139,32 @@ pub struct RunningNode {
     /// The node.
     pub node: Node<RealEnv>,
     rest: Running,
+    client_http: Option<Running>,
 }
 
 impl RunningNode {
-    /// Start the node of `plan` with the REST port `listen`: that first, so that nothing is lent by a node that then goes away again.
+    /// Start the node of `plan` with its `ports`: those first, so that nothing is lent by a node that then goes away again.
     /// `None` when `stop` ended before the node had started; its records are gone again then.
     ///
     /// # Errors
     /// Nothing is left running then.
     pub async fn start(
         plan: &NodePlan,
-        listen: &Listen,
+        ports: &NodePorts,
         stop: impl Future<Output = ()>,
     ) -> Result<Option<RunningNode>, Failure> {
         check_memory(plan)?;
         let env = RealEnv::new();
         let later = Arc::new(Later::default());
-        let rest = rest::start(env.clone(), &listen.at, later.clone()).await;
-        let rest = rest.map_err(|error| listen.failure(&error.source))?;
+        let rest = rest::start(env.clone(), &ports.rest.at, later.clone()).await;
+        let rest = rest.map_err(|error| ports.rest.failure(&error.source))?;
+        let client_http = match &ports.client_http {
+            None => None,
+            Some(listen) => {
+                let started = client_http::start(env.clone(), &listen.at, later.clone(), plan.metrics.clone()).await;
+                Some(started.map_err(|error| listen.failure(&error.source))?)
+            }
+        };
         // A task of its own: taking memory blocks, and a signal must be heard meanwhile. When this future is dropped, so is
         // `tell`, and the task ends by itself.
         let (tell, told) = oneshot::channel::<()>();
@@ -166,6 +186,7 @@ impl RunningNode {
                     node.stop().await;
                 }
                 rest.stop().await;
+                stop_running(client_http).await;
             };
             runtime::stop_in_time("the node", end).await;
             return Ok(None);
@@ -176,7 +197,7 @@ impl RunningNode {
         };
         // It is set once, here.
         let _ = later.0.set(node.store());
-        Ok(Some(RunningNode { node, rest }))
+        Ok(Some(RunningNode { node, rest, client_http }))
     }
 
     /// Where the REST port is.
@@ -184,10 +205,22 @@ impl RunningNode {
         self.rest.at()
     }
 
-    /// Stop: the REST port, then the node, which takes its memory back from the master.
+    /// Where the client HTTP server is, if there is one.
+    pub fn client_http_at(&self) -> Option<&HostPort> {
+        self.client_http.as_ref().map(Running::at)
+    }
+
+    /// Stop: the HTTP ports, then the node, which takes its memory back from the master.
     pub async fn stop(self) {
         self.rest.stop().await;
+        stop_running(self.client_http).await;
         self.node.stop().await;
+    }
+}
+
+async fn stop_running(running: Option<Running>) {
+    if let Some(running) = running {
+        running.stop().await;
     }
 }
 
@@ -204,6 +237,8 @@ pub(crate) fn config(plan: &NodePlan) -> (NodeConfig, Vec<String>) {
     let max_wait = plan.max_wait.saturating_sub(plan.waited);
     let connect = client.timeouts.connect.min(max_wait).max(CONNECT_MIN);
     client.timeouts = Timeouts { connect, ..client.timeouts };
+    client.metrics = plan.metrics.clone();
+    client.host_id = name::host_id(&plan.local_hostname, env("MOONCAKE_HOST_ID").as_deref());
     let config = NodeConfig {
         local_hostname: plan.local_hostname.clone(),
         name_ports,
@@ -232,14 +267,16 @@ const HANDSHAKE: &str = "the transfer engine's handshake";
 /// Where it listens, whatever the node's name is.
 const HANDSHAKE_HOST: &str = "0.0.0.0";
 
-/// Check that the REST port and, where the operator chose it (`MC_LEGACY_RPC_PORT_BINDING`), the handshake port are two.
+/// Check that the HTTP ports and, where the operator chose it (`MC_LEGACY_RPC_PORT_BINDING`), the handshake port differ.
 ///
 /// # Errors
-/// They are one.
-pub fn check_ports(plan: &NodePlan, rest: &Listen) -> Result<(), Failure> {
+/// Two are one.
+pub fn check_ports(plan: &NodePlan, ports: &NodePorts) -> Result<(), Failure> {
+    let mut listens = vec![ports.rest.clone()];
+    listens.extend(ports.client_http.clone());
     let (settings, _) = TransferSettings::from_env(&|name| std::env::var(name).ok());
     if !settings.legacy_port_binding || plan.metadata == MetadataUri::P2p {
-        return Ok(());
+        return check_collisions(&listens);
     }
     let port = match HostPort::split(&plan.local_hostname) {
         Ok((_, Some(port))) => port,
@@ -247,7 +284,8 @@ pub fn check_ports(plan: &NodePlan, rest: &Listen) -> Result<(), Failure> {
     };
     let origin = format!("--local-hostname {} with MC_LEGACY_RPC_PORT_BINDING", plan.local_hostname);
     let at = HostPort::new(HANDSHAKE_HOST, port);
-    check_collisions(&[rest.clone(), Listen { what: HANDSHAKE, at, host_origin: origin.clone(), origin }])
+    listens.push(Listen { what: HANDSHAKE, at, host_origin: origin.clone(), origin });
+    check_collisions(&listens)
 }
 
 /// The shortest wait for a connection.
@@ -507,6 +545,14 @@ impl ObjectStore for Later {
         self.ready()?.remove_all().await
     }
 
+    async fn mount(&self, bytes: u64) -> Result<(SegmentId, u64), Refusal> {
+        self.ready()?.mount(bytes).await
+    }
+
+    async fn unmount(&self, segment: SegmentId, grace: Duration) -> Result<(), Refusal> {
+        self.ready()?.unmount(segment, grace).await
+    }
+
     fn health(&self) -> NodeHealth {
         self.0.get().map_or(NodeHealth::NotInitialized, ObjectStore::health)
     }
@@ -535,6 +581,7 @@ mod tests {
             announce_host: None,
             max_wait: Duration::ZERO,
             waited: Duration::ZERO,
+            metrics: None,
         }
     }
 

@@ -6,20 +6,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::commands::config_file::{self, CONFIG_BYTES_MAX, Typing};
+use crate::commands::config_file::{self, CONFIG_BYTES_MAX, ConfigFile, Typing};
 use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::flags::{Key, Kind};
+use crate::commands::flags::{Key, Kind, parse_bool};
 use crate::commands::gflags::Parsed;
 use crate::commands::listen::Listen;
 use crate::commands::runtime::{self, Signals};
-use crate::commands::serve::node::{self, NodePlan, RunningNode};
+use crate::commands::serve::node::{self, NodePlan, NodePorts, RunningNode};
 use crate::commands::serve::{settings_of, start_logging, store_flags};
 use crate::commands::settings::{Assignment, Origin, Settings, read_text};
 use crate::commands::target;
 use crate::commands::transport::Transport;
+use crate::commands::unknown_key;
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::env::{Env, RealEnv, deadline, processors};
 use crate::engine::metadata::MetadataUri;
+use crate::engine::store::client_metrics::ClientMetrics;
 use crate::engine::sys::interface;
 
 /// Run a store node until a signal ends it.
@@ -28,27 +30,27 @@ use crate::engine::sys::interface;
 /// What the user has to know.
 pub fn run(parsed: &Parsed, log_level: Option<&str>) -> Outcome {
     let env = |name: &str| std::env::var(name).ok();
-    let (settings, ignored) = settings(parsed, &env)?;
+    let (settings, warnings) = settings(parsed, &env)?;
     start_logging(&settings, log_level, None)?;
-    if let Some(warning) = ignored {
+    for warning in warnings {
         tracing::warn!("{warning}");
     }
     runtime::block_on(processors().min(THREADS_MAX), async {
         let mut signals = Signals::take()?;
-        let (plan, rest) = tokio::select! {
+        let (plan, ports) = tokio::select! {
             planned = plan_in_time(settings) => planned?,
             signal = signals.next() => {
                 tracing::info!("{signal}: stopping before the node was ready");
                 return Ok(Exit::Done);
             }
         };
-        node::check_ports(&plan, &rest)?;
+        node::check_ports(&plan, &ports)?;
         warn_of_unknown_name(&plan);
         let stop = async {
             let signal = signals.next().await;
             tracing::info!("{signal}: stopping before the node was ready");
         };
-        let Some(node) = RunningNode::start(&plan, &rest, stop).await? else { return Ok(Exit::Done) };
+        let Some(node) = RunningNode::start(&plan, &ports, stop).await? else { return Ok(Exit::Done) };
         let lent =
             node.node.segment().map_or_else(|| "no memory".to_owned(), |segment| ByteSize(segment.size).to_string());
         tracing::info!(
@@ -57,6 +59,9 @@ pub fn run(parsed: &Parsed, log_level: Option<&str>) -> Outcome {
             plan.master
         );
         tracing::info!("REST API started on port {}: http://{}", node.rest_at().port, node.rest_at());
+        if let Some(at) = node.client_http_at() {
+            tracing::info!("client HTTP server started on port {}: http://{at}", at.port);
+        }
         let signal = signals.next().await;
         tracing::info!("{signal}: stopping");
         runtime::stop_in_time("the node", node.stop()).await;
@@ -66,7 +71,7 @@ pub fn run(parsed: &Parsed, log_level: Option<&str>) -> Outcome {
 
 /// What `settings` mean, once the master's name can be resolved if this node's own name hangs on that: in a cluster that has just
 /// started, names come later. They are waited for as the master itself is, and together with it no longer.
-async fn plan_in_time(settings: Settings) -> Result<(NodePlan, Listen), Failure> {
+async fn plan_in_time(settings: Settings) -> Result<(NodePlan, NodePorts), Failure> {
     let (env, settings) = (RealEnv::new(), Arc::new(settings));
     let began = env.now();
     let mut told = false;
@@ -98,7 +103,7 @@ async fn plan_in_time(settings: Settings) -> Result<(NodePlan, Listen), Failure>
                 return Err(failure.next(format!("{next}, or wait longer with --max-wait-time")));
             }
             Err(failure) => return Err(failure),
-            Ok((plan, rest)) => return Ok((NodePlan { waited, ..plan }, rest)),
+            Ok((plan, ports)) => return Ok((NodePlan { waited, ..plan }, ports)),
         }
     }
 }
@@ -135,7 +140,7 @@ const THREADS_MAX: usize = 4;
 fn plan(
     settings: &Settings,
     address_towards: impl Fn(&HostPort) -> io::Result<Option<IpAddr>>,
-) -> Result<(NodePlan, Listen), Failure> {
+) -> Result<(NodePlan, NodePorts), Failure> {
     let master_origin = settings.describe("master_server_address");
     let master = match settings.text("master_server_address") {
         "" => {
@@ -156,12 +161,15 @@ fn plan(
     )?;
     let given = settings.text("local_hostname").trim();
     let given = (!given.is_empty()).then(|| (given, settings.describe("local_hostname")));
-    let rest = Listen {
-        what: "the REST port",
-        at: HostPort::new(settings.text("host"), settings.whole("port")),
-        origin: settings.describe("port"),
+    let listen = |what, port| Listen {
+        what,
+        at: HostPort::new(settings.text("host"), settings.whole(port)),
+        origin: settings.describe(port),
         host_origin: settings.describe("host"),
     };
+    let client_http =
+        settings.bool("enable_client_http_server").then(|| listen("the client HTTP server", "client_http_port"));
+    let metrics = client_http.as_ref().and_then(|_| client_metrics(&|name| std::env::var(name).ok()));
     let plan = NodePlan {
         local_hostname: node::local_hostname(given, &master, &metadata, address_towards)?,
         master,
@@ -175,13 +183,21 @@ fn plan(
         announce_host: None,
         max_wait: max_wait(settings),
         waited: Duration::ZERO,
+        metrics,
     };
-    Ok((plan, rest))
+    Ok((plan, NodePorts { rest: listen("the REST port", "port"), client_http }))
+}
+
+/// Where the use of the node's client is counted; nowhere with `MC_STORE_CLIENT_METRIC=0`.
+fn client_metrics(env: &impl Fn(&str) -> Option<String>) -> Option<Arc<ClientMetrics>> {
+    let switch = env("MC_STORE_CLIENT_METRIC");
+    let is_on = switch.is_none_or(|text| parse_bool(&text) != Some(false));
+    is_on.then(|| Arc::new(ClientMetrics::new(env("MC_STORE_CLUSTER_ID").as_deref())))
 }
 
 /// Flags and -D over a file or, when there is none, the environment, over defaults. The file and the environment are never mixed,
-/// as in the original; a note says which variables were passed over.
-fn settings(parsed: &Parsed, env: &impl Fn(&str) -> Option<String>) -> Result<(Settings, Option<String>), Failure> {
+/// as in the original. Warnings name variables that a file displaces, and unknown keys.
+fn settings(parsed: &Parsed, env: &impl Fn(&str) -> Option<String>) -> Result<(Settings, Vec<String>), Failure> {
     let flags = settings_of(&store_flags::TABLE, parsed)?;
     let file = match flags.text("config") {
         "" => env("MOONCAKE_CONFIG_PATH").filter(|path| !path.is_empty()).map(|path| (path, "MOONCAKE_CONFIG_PATH")),
@@ -189,19 +205,24 @@ fn settings(parsed: &Parsed, env: &impl Fn(&str) -> Option<String>) -> Result<(S
     };
     let variables = from_env(env);
     let mut settings = Settings::new(&store_flags::TABLE);
-    let mut ignored = None;
+    let mut unknown = Vec::new();
+    let mut warnings = Vec::new();
     match file {
         Some((path, origin)) => {
-            settings.assign_all(&from_file(Path::new(&path), origin)?)?;
+            let file = from_file(Path::new(&path), origin)?;
+            settings.assign_all(&file.assignments)?;
+            unknown.extend(file.unknown);
             if !variables.is_empty() {
                 let names: Vec<_> = variables.iter().filter_map(|given| given.flag.env).collect();
-                ignored = Some(format!("{} not used: {origin} names a file ({path})", names.join(", ")));
+                warnings.push(format!("{} not used: {origin} names a file ({path})", names.join(", ")));
             }
         }
         None => settings.assign_all(&variables)?,
     }
     settings.assign_all(&parsed.assignments)?;
-    Ok((settings, ignored))
+    unknown.extend(parsed.unknown_defines.iter().cloned());
+    warnings.extend(unknown_key::settle(&unknown, flags.bool("strict_config"))?);
+    Ok((settings, warnings))
 }
 
 fn from_env(env: &impl Fn(&str) -> Option<String>) -> Vec<Assignment> {
@@ -217,7 +238,7 @@ fn from_env(env: &impl Fn(&str) -> Option<String>) -> Vec<Assignment> {
 }
 
 /// The store service reads JSON whatever the file is called.
-fn from_file(path: &Path, origin: &str) -> Result<Vec<Assignment>, Failure> {
+fn from_file(path: &Path, origin: &str) -> Result<ConfigFile, Failure> {
     let text = read_text(path, origin, CONFIG_BYTES_MAX)?;
     let known = path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml" || ending == "json");
     let named: PathBuf = if known { path.to_owned() } else { path.with_added_extension("json") };
@@ -242,7 +263,7 @@ mod tests {
         }
     }
 
-    fn settle(args: &[&str], env: &[(&str, &str)]) -> Result<(Settings, Option<String>), Failure> {
+    fn settle(args: &[&str], env: &[(&str, &str)]) -> Result<(Settings, Vec<String>), Failure> {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         let parsed = gflags::parse(&store_flags::TABLE, &args, &NoWorld)?;
         let lookup = |name: &str| env.iter().find(|(n, _)| *n == name).map(|(_, text)| (*text).to_owned());
@@ -258,7 +279,7 @@ mod tests {
             settings.describe("global_segment_size"),
             "--global-segment-size 16 GiB (environment variable MOONCAKE_GLOBAL_SEGMENT_SIZE)"
         );
-        assert_eq!(ignored, None);
+        assert_eq!(ignored, [""; 0]);
     }
 
     #[test]
@@ -273,7 +294,30 @@ mod tests {
         ] {
             let (settings, ignored) = settle(&args, &env).expect("well formed");
             assert_eq!((settings.text("local_hostname"), settings.text("master_server_address")), ("h", ""));
-            assert!(ignored.expect("a note").starts_with("MOONCAKE_MASTER not used"));
+            assert!(ignored[0].starts_with("MOONCAKE_MASTER not used"), "{ignored:?}");
+        }
+    }
+
+    #[test]
+    fn unknown_keys_are_warnings_and_errors_with_strict_config() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("store.json");
+        std::fs::write(&path, r#"{"segment_siez": "1gb", "global_segment_size": "2gb"}"#).expect("written");
+        let path = path.to_str().expect("text");
+        let (settings, warnings) = settle(&["--config", path, "-Dnope=1"], &[]).expect("only warnings");
+        assert_eq!(settings.size("global_segment_size").0, 2 << 30);
+        assert!(warnings[0].contains("'segment_siez'") && warnings[1].contains("'nope'"), "{warnings:?}");
+        for args in [["--strict-config", "--config", path], ["--strict-config", "-Dnope=1", "-Dprotocol=tcp"]] {
+            let error = settle(&args, &[]).expect_err("strict");
+            assert_eq!(error.exit, Exit::Usage, "{error}");
+        }
+    }
+
+    #[test]
+    fn client_metrics_are_counted_unless_the_variable_disables_them() {
+        for (value, counted) in [(None, true), (Some("1"), true), (Some("0"), false), (Some("false"), false)] {
+            let env = |name: &str| value.filter(|_| name == "MC_STORE_CLIENT_METRIC").map(str::to_owned);
+            assert_eq!(client_metrics(&env).is_some(), counted, "{value:?}");
         }
     }
 

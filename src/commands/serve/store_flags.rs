@@ -2,9 +2,9 @@
 
 use crate::commands::flags::{Flag, Kind, Table, flag};
 use crate::commands::serve::LOG_LEVEL;
+use crate::commands::unknown_key::STRICT;
 
 const ONLY_OFFLOAD: &str = "the SSD tier (offload) is not there yet";
-const ONLY_CLIENT_HTTP: &str = "the client HTTP server is not there yet; /health is on the REST port";
 
 /// The flags of `serve store`.
 pub static TABLE: Table = Table {
@@ -58,12 +58,15 @@ const STORE: &[Flag] = &[
     flag("ssd_offload_path", Kind::Text, "", "Folder for them")
         .env("MOONCAKE_OFFLOAD_FILE_STORAGE_PATH")
         .no_effect(ONLY_OFFLOAD),
-    flag("enable_client_http_server", Kind::Bool, "false", "Serve the client's metrics")
-        .env("MOONCAKE_ENABLE_CLIENT_HTTP_SERVER")
-        .absent(ONLY_CLIENT_HTTP),
-    flag("client_http_port", Kind::Port, "9300", "Port for them")
-        .env("MOONCAKE_CLIENT_HTTP_PORT")
-        .no_effect(ONLY_CLIENT_HTTP),
+    flag(
+        "enable_client_http_server",
+        Kind::Bool,
+        "false",
+        "Serve /health, /metrics and /metrics/summary of this node's client on a port of their own",
+    )
+    .env("MOONCAKE_ENABLE_CLIENT_HTTP_SERVER"),
+    flag("client_http_port", Kind::Port, "9300", "Port for them; 0 takes any free port")
+        .env("MOONCAKE_CLIENT_HTTP_PORT"),
 ];
 
 const SERVICE: &[Flag] = &[
@@ -82,6 +85,7 @@ const SERVICE: &[Flag] = &[
 const LOADERS: &[Flag] = &[
     flag("config", Kind::Text, "", "JSON file whose keys are the names of the first group with '_'")
         .not_in_file("use --config"),
+    STRICT,
     flag("define", Kind::Define, "", "Set one of those keys; repeatable").aliases(&["D"]).not_in_file("use -D"),
     flag("flagfile", Kind::Text, "", "File of flags, one a line, read at this place")
         .not_in_file("it is a flag of the command line"),

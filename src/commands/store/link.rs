@@ -131,6 +131,7 @@ impl LinkArgs {
             announce_host: None,
             max_wait: Duration::ZERO,
             waited: Duration::ZERO,
+            metrics: None,
         };
         let (mut config, warnings) = node::config(&node);
         notes.extend(warnings.into_iter().map(|warning| format!("warning: {warning}")));

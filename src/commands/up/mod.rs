@@ -19,7 +19,7 @@ use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::serve;
 use crate::commands::serve::assembly::{Assembly, Cleanup, Plan};
-use crate::commands::serve::node::{self, NodePlan, RunningNode};
+use crate::commands::serve::node::{self, NodePlan, NodePorts, RunningNode};
 use crate::commands::transport::TransportArgs;
 use crate::commands::up::check::Checked;
 use crate::commands::up::paste::{Place, SGLANG_FLAGS};
@@ -295,9 +295,10 @@ impl Store {
             announce_host: Some(host),
             max_wait: MASTER_WAIT,
             waited: Duration::ZERO,
+            metrics: None,
         };
         // A signal ends the metadata service too, and with it the node's records.
-        match RunningNode::start(&node_plan, &rest, std::future::pending()).await {
+        match RunningNode::start(&node_plan, &NodePorts { rest, client_http: None }, std::future::pending()).await {
             Ok(Some(node)) => Ok(Store { assembly, node, node_plan, sim_at, sim: None, notes }),
             Ok(None) => unreachable!("nothing stops it"),
             Err(failure) => {

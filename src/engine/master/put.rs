@@ -239,8 +239,8 @@ impl MasterState {
     /// The host of the client's own memory; empty when it has none.
     fn host_of(&self, client: ClientId) -> Bytes {
         let segments = self.clients.get(client).map_or(&[][..], |client| &client.segments);
-        let hosts = segments.iter().filter_map(|slot| Some(&self.segments.get(*slot)?.segment.host_id.0));
-        hosts.filter(|host| !host.is_empty()).next().cloned().unwrap_or_default()
+        let mut hosts = segments.iter().filter_map(|slot| Some(&self.segments.get(*slot)?.segment.host_id.0));
+        hosts.find(|host| !host.is_empty()).cloned().unwrap_or_default()
     }
 
     fn create(

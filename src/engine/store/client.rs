@@ -3,11 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::engine::base::{ClientId, ErrorCode, HostPort, ObjectKey};
 use crate::engine::env::Env;
-use crate::engine::rpc::{RpcClient, Timeouts};
+use crate::engine::rpc::{CallError, RpcClient, Timeouts};
 use crate::engine::store::StoreError;
-use crate::engine::transfer::TransferEngine;
+use crate::engine::store::client_metrics::ClientMetrics;
+use crate::engine::store::movement::{self, Movement};
+use crate::engine::transfer::{OpKind, TransferEngine, TransferError};
+use crate::engine::wire::method::{Channel, Method};
 use crate::engine::wire::types::{GetReplicaListResponse, Place};
 use crate::engine::wire::{Expected, MasterCalls, Text};
 
@@ -27,6 +32,10 @@ pub struct ClientConfig {
     pub transfer_deadline: Duration,
     /// Whose objects; ignored by masters without tenants.
     pub tenant: String,
+    /// The host that is reported as the writer's, for masters that put objects near it; empty for none.
+    pub host_id: String,
+    /// Where its use is counted, if anywhere.
+    pub metrics: Option<Arc<ClientMetrics>>,
 }
 
 impl ClientConfig {
@@ -37,6 +46,8 @@ impl ClientConfig {
             timeouts: Timeouts::default(),
             transfer_deadline: Duration::from_secs(30),
             tenant: DEFAULT_TENANT.to_owned(),
+            host_id: String::new(),
+            metrics: None,
         }
     }
 }
@@ -59,7 +70,7 @@ pub struct StoreClient<E: Env> {
 pub(in crate::engine::store) struct Inner<E: Env> {
     pub env: E,
     pub id: ClientId,
-    pub master: MasterCalls<RpcClient<E>>,
+    pub master: MasterCalls<MasterChannel<E>>,
     pub engine: TransferEngine,
     pub config: ClientConfig,
     /// Names by which replicas of this process are listed.
@@ -77,7 +88,11 @@ impl<E: Env> StoreClient<E> {
         engine: TransferEngine,
         own_name: Option<&str>,
     ) -> Result<StoreClient<E>, StoreError> {
-        let master = MasterCalls(RpcClient::new(env.clone(), config.master.clone(), config.timeouts));
+        let master = MasterCalls(MasterChannel {
+            rpc: RpcClient::new(env.clone(), config.master.clone(), config.timeouts),
+            env: env.clone(),
+            metrics: config.metrics.clone(),
+        });
         let version = refused("ServiceReady", master.service_ready().await?)?;
         if &version.0[..] != PROTOCOL_VERSION.as_bytes() {
             return Err(StoreError::Version { found: version.to_string(), expected: PROTOCOL_VERSION });
@@ -94,7 +109,7 @@ impl<E: Env> StoreClient<E> {
     }
 
     /// The master's methods, for calls that have no form of their own here.
-    pub fn master(&self) -> &MasterCalls<RpcClient<E>> {
+    pub fn master(&self) -> &MasterCalls<MasterChannel<E>> {
         &self.inner.master
     }
 
@@ -175,8 +190,49 @@ impl<E: Env> StoreClient<E> {
         Ok(self.inner.master.remove_all(force, self.tenant()).await?)
     }
 
+    /// Move the bytes of a batch of `objects` objects, and count them.
+    pub(in crate::engine::store) async fn carry_out(
+        &self,
+        kind: OpKind,
+        objects: usize,
+        movements: Vec<Movement>,
+    ) -> Vec<Result<(), TransferError>> {
+        let Inner { env, config, engine, .. } = &*self.inner;
+        let Some(metrics) = &config.metrics else {
+            return movement::carry_out(engine, movements, config.transfer_deadline).await;
+        };
+        let sizes: Vec<u64> = movements.iter().map(|movement| movement.op.local.len() as u64).collect();
+        let began = env.now();
+        let moved = movement::carry_out(engine, movements, config.transfer_deadline).await;
+        let bytes = sizes.iter().zip(&moved).filter(|(_, moved)| moved.is_ok()).map(|(bytes, _)| bytes).sum();
+        if bytes > 0 {
+            metrics.transfer(kind, objects, bytes, env.now().since(began));
+        }
+        moved
+    }
+
     pub(in crate::engine::store) fn tenant(&self) -> Text<'_> {
         self.inner.config.tenant.as_str().into()
+    }
+}
+
+/// The connection to the master, with its calls counted.
+#[derive(Clone)]
+pub struct MasterChannel<E: Env> {
+    rpc: RpcClient<E>,
+    env: E,
+    metrics: Option<Arc<ClientMetrics>>,
+}
+
+impl<E: Env> Channel for MasterChannel<E> {
+    type Error = CallError;
+
+    async fn call(&self, method: Method, body: Vec<u8>) -> Result<Bytes, CallError> {
+        let Some(metrics) = &self.metrics else { return self.rpc.call(method, body).await };
+        let began = self.env.now();
+        let answer = self.rpc.call(method, body).await;
+        metrics.call(method, self.env.now().since(began));
+        answer
     }
 }
 

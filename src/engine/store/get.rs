@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::engine::base::{Mono, ObjectKey};
 use crate::engine::env::Env;
 use crate::engine::store::client::{ObjectStat, one};
-use crate::engine::store::movement::{Movement, carry_out};
+use crate::engine::store::movement::Movement;
 use crate::engine::store::replica::reading_order;
 use crate::engine::store::{StoreClient, StoreError};
 use crate::engine::sys::memory::{Memory, Slice};
@@ -159,7 +159,7 @@ impl<E: Env> StoreClient<E> {
             under_way.push((reading, movement.endpoint.clone()));
             movements.push(movement);
         }
-        let moved = carry_out(self.engine(), movements, self.inner.config.transfer_deadline).await;
+        let moved = self.carry_out(OpKind::Read, keys.len(), movements).await;
         let mut again = Vec::new();
         for ((mut reading, endpoint), moved) in under_way.into_iter().zip(moved) {
             if let Err(source) = moved {

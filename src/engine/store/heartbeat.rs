@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::engine::env::Env;
 use crate::engine::rpc::CallError;
+use crate::engine::store::StoreError;
 use crate::engine::store::client::refused;
-use crate::engine::store::{StoreClient, StoreError};
-use crate::engine::transfer::TransferError;
-use crate::engine::wire::types::{ClientStatus, Segment};
+use crate::engine::store::lending::Lending;
+use crate::engine::wire::types::ClientStatus;
 
 /// Time between heartbeats, as upstream. The master's patience is 10 s by default.
 pub const INTERVAL: Duration = Duration::from_millis(1000);
@@ -24,6 +24,11 @@ impl Pulse {
         Pulse(Arc::new(AtomicBool::new(true)))
     }
 
+    /// The last heartbeat was answered, or not.
+    fn set(&self, healthy: bool) {
+        self.0.store(healthy, Ordering::Relaxed);
+    }
+
     /// Did the master answer the last heartbeat, and does it know our segments?
     pub fn is_healthy(&self) -> bool {
         self.0.load(Ordering::Relaxed)
@@ -32,18 +37,18 @@ impl Pulse {
 
 /// Send heartbeats for ever. A new client is told to remount by its first heartbeat even right after it mounted; that is how the
 /// master learns that it lives.
-pub async fn run<E: Env>(client: StoreClient<E>, segments: Vec<Segment>, pulse: Pulse) {
-    let env = client.inner.env.clone();
+pub(in crate::engine::store) async fn run<E: Env>(lending: Arc<Lending<E>>) {
+    let env = lending.client().inner.env.clone();
     let mut was_healthy = None;
     loop {
-        let beat = beat(&client, &segments).await;
+        let beat = beat(&lending).await;
         let healthy = beat.is_ok();
-        pulse.0.store(healthy, Ordering::Relaxed);
+        lending.pulse().set(healthy);
         match &beat {
             // A client that has just mounted is told to remount by its first heartbeat: that is how it is made known.
             Ok(true) if was_healthy.is_none() => tracing::debug!("the master knows this node"),
             Ok(true) => {
-                tracing::info!(segments = segments.len(), "segments mounted again: the master did not know them")
+                tracing::info!(bytes = lending.bytes(), "segments mounted again: the master did not know them")
             }
             Ok(false) if was_healthy == Some(false) => tracing::info!("the master answers again"),
             Err(error) if was_healthy != Some(false) => tracing::warn!(%error, "heartbeat failed; trying on"),
@@ -55,19 +60,13 @@ pub async fn run<E: Env>(client: StoreClient<E>, segments: Vec<Segment>, pulse: 
 }
 
 /// One heartbeat; whether the segments had to be mounted again.
-async fn beat<E: Env>(client: &StoreClient<E>, segments: &[Segment]) -> Result<bool, StoreError> {
+async fn beat<E: Env>(lending: &Lending<E>) -> Result<bool, StoreError> {
+    let client = lending.client();
     let answer = refused("Ping", client.master().ping(client.id()).await?)?;
     if answer.client_status != ClientStatus::NEED_REMOUNT {
         return Ok(false);
     }
-    // The master that forgot us may be a new one with a new metadata service.
-    match client.engine().republish().await {
-        Ok(()) => {}
-        // Peers would be sent to the other one for our objects.
-        Err(error @ TransferError::NameTaken { .. }) => return Err(StoreError::Name(error)),
-        Err(error) => tracing::warn!(%error, "the segment's record could not be published again"),
-    }
-    refused("ReMountSegment", client.master().remount_segment(segments.to_vec(), client.id()).await?)?;
+    lending.remount().await?;
     Ok(true)
 }
 

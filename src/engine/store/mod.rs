@@ -4,9 +4,12 @@
 //! [`crate::engine::transfer`]. Upstream: `mooncake-store/src/{real_client,client_service,transfer_task}.cpp`.
 
 pub mod client;
+pub mod client_http;
+pub mod client_metrics;
 pub mod error;
 mod get;
 pub mod heartbeat;
+mod lending;
 mod movement;
 pub mod name;
 pub mod node;
@@ -15,6 +18,7 @@ mod payload;
 mod put;
 pub mod replica;
 pub mod rest;
+mod rest_segments;
 pub mod ways;
 
 pub use crate::engine::wire::types::ReplicateConfig;

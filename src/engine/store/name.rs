@@ -3,14 +3,14 @@
 //! The port names the node and is not listened on; it is bound all the same, so that two nodes of one host cannot take the same
 //! name. Upstream: `real_client.cpp`, `MC_STORE_CLIENT_MIN_PORT`, `MC_STORE_CLIENT_MAX_PORT`.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, socket};
 
 use crate::engine::base::HostPort;
-use crate::engine::base::addr::ParseAddrError;
+use crate::engine::base::addr::{ParseAddrError, host_is_loopback};
 
 /// Upstream's range of ports for names.
 pub const PORTS: (u16, u16) = (12300, 14300);
@@ -83,6 +83,16 @@ impl NodeName {
     }
 }
 
+/// The host that a node or client reports, so that a master can put objects near their writer: `given` (`MOONCAKE_HOST_ID`), else
+/// the host of its name. Empty for names that several hosts have, such as `localhost`.
+pub fn host_id(local_hostname: &str, given: Option<&str>) -> String {
+    let named = given.map(str::trim).filter(|given| !given.is_empty()).unwrap_or(local_hostname.trim());
+    let host = HostPort::split(named).map_or_else(|_| named.to_owned(), |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let everywhere = host.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified());
+    if everywhere || host_is_loopback(host) { String::new() } else { host.to_owned() }
+}
+
 fn reserve_port(address: Ipv4Addr, port: u16) -> nix::Result<OwnedFd> {
     let fd = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     bind(fd.as_raw_fd(), &SockaddrIn::from(SocketAddrV4::new(address, port)))?;
@@ -126,6 +136,24 @@ mod tests {
         move || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             state >> 33
+        }
+    }
+
+    #[test]
+    fn a_host_that_many_machines_have_identifies_none() {
+        for (name, given, host) in [
+            ("node-1:5000", None, "node-1"),
+            ("node-1", Some("  "), "node-1"),
+            ("10.0.0.7:12345", Some("rack-3"), "rack-3"),
+            ("[2001:db8::1]:5000", None, "2001:db8::1"),
+            ("localhost:5000", None, ""),
+            ("127.0.0.1:5000", None, ""),
+            ("0.0.0.0:5000", None, ""),
+            ("[::1]:5000", None, ""),
+            ("[::]:5000", None, ""),
+            ("node-1", Some("localhost"), ""),
+        ] {
+            assert_eq!(host_id(name, given), host, "{name} {given:?}");
         }
     }
 

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 
-use crate::engine::base::{ByteSize, HostPort, Mono, SegmentId};
+use crate::engine::base::{ByteSize, HostPort, Mono};
 use crate::engine::env::{Env, deadline};
 use crate::engine::metadata::MetadataUri;
 use crate::engine::rpc::CallError;
-use crate::engine::store::client::refused;
 use crate::engine::store::heartbeat::{self, Pulse};
+use crate::engine::store::lending::Lending;
 use crate::engine::store::name::{NameError, NodeName};
 use crate::engine::store::{ClientConfig, NodeStore, StoreClient, StoreError};
 use crate::engine::sys::memory::Memory;
@@ -23,8 +23,6 @@ use crate::engine::wire::types::Segment;
 
 /// Waits between two tries to reach the master or the metadata service at the start.
 const RETRY: Duration = Duration::from_millis(250);
-/// What taking a segment back may take when the master does not answer.
-const UNMOUNT: Duration = Duration::from_secs(2);
 
 /// What a node is.
 #[derive(Clone, Debug)]
@@ -92,9 +90,8 @@ pub struct Node<E: Env> {
     client: StoreClient<E>,
     name: NodeName,
     segment: Option<Segment>,
-    registrations: Vec<Registration>,
-    pulse: Pulse,
-    heartbeat: Option<tokio::task::JoinHandle<()>>,
+    local: Option<Registration>,
+    lending: Arc<Lending<E>>,
 }
 
 impl<E: Env> Node<E> {
@@ -141,38 +138,25 @@ impl<E: Env> Node<E> {
                 Either::Left(((), _)) => return Err(NodeError::Stopped),
                 Either::Right((found, _)) => found?,
             };
-            let mut registrations = Vec::new();
+            let mut local = None;
             if let Some(memory) = &local_memory {
-                registrations.push(engine.register(memory, Access::Local).await?);
+                local = Some(engine.register(memory, Access::Local).await?);
             }
+            let lending = Lending::new(client.clone(), name.name.to_string(), source);
             let mut segment = None;
             if let Some(memory) = &segment_memory {
-                registrations.push(engine.register(memory, Access::Remote).await?);
-                let mounted = Segment {
-                    id: SegmentId(env.rng(), env.rng()),
-                    name: name.name.to_string().into(),
-                    base: memory.address(),
-                    size: memory.len() as u64,
-                    te_endpoint: engine.endpoint().into(),
-                    protocol: engine.protocol().into(),
-                    host_id: "".into(),
-                };
-                let answer = client.master().mount_segment(mounted.clone(), client.id()).await;
-                refused("MountSegment", answer.map_err(StoreError::from)?)?;
-                segment = Some(mounted);
+                segment = Some(lending.mount_first(memory).await?);
             }
-            Ok::<_, NodeError>((client, registrations, segment))
+            Ok::<_, NodeError>((client, local, segment, lending))
         };
-        let (client, registrations, segment) = match started.await {
+        let (client, local, segment, lending) = match started.await {
             Ok(started) => started,
             Err(error) => {
                 stop_engine(&engine).await;
                 return Err(error);
             }
         };
-        let pulse = Pulse::beating();
-        let heartbeat = segment.clone().map(|s| tokio::spawn(heartbeat::run(client.clone(), vec![s], pulse.clone())));
-        Ok(Node { client, name, segment, registrations, pulse, heartbeat })
+        Ok(Node { client, name, segment, local, lending })
     }
 
     /// A client of the same store over the same engine.
@@ -185,44 +169,28 @@ impl<E: Env> Node<E> {
         &self.name.name
     }
 
-    /// What it lends, if anything.
+    /// Its first segment, if it has one.
     pub fn segment(&self) -> Option<&Segment> {
         self.segment.as_ref()
     }
 
     /// Its objects and figures, for [`crate::engine::store::rest`].
     pub fn store(&self) -> NodeStore<E> {
-        NodeStore {
-            client: self.client.clone(),
-            pulse: self.heartbeat.is_some().then(|| self.pulse.clone()),
-            segment_bytes: self.segment.as_ref().map_or(0, |segment| segment.size),
-        }
+        NodeStore { client: self.client.clone(), lending: Arc::clone(&self.lending) }
     }
 
     /// Whether its heartbeats are answered.
     pub fn pulse(&self) -> Pulse {
-        self.pulse.clone()
+        self.lending.pulse().clone()
     }
 
-    /// Take the segment back from the master, then stop. Objects on it are lost.
+    /// Take all segments back from the master, then stop. Objects on it are lost.
     pub async fn stop(self) {
-        if let Some(heartbeat) = &self.heartbeat {
-            heartbeat.abort();
-        }
-        let env = &self.client.inner.env;
-        if let Some(segment) = &self.segment {
-            let unmount = self.client.master().unmount_segment(segment.id, self.client.id());
-            match deadline(env, UNMOUNT, unmount).await {
-                Ok(Ok(Ok(()))) => tracing::info!(segment = %segment.name, "segment unmounted"),
-                Ok(Ok(Err(code))) => tracing::warn!(%code, "the master would not unmount the segment"),
-                Ok(Err(error)) => tracing::warn!(%error, "the segment could not be unmounted; the master will notice"),
-                Err(late) => tracing::warn!(%late, "the segment could not be unmounted; the master will notice"),
-            }
-        }
-        for registration in self.registrations {
-            if let Err(error) = self.client.engine().deregister(registration).await {
-                tracing::debug!(%error, "memory could not be taken out of the segment's record");
-            }
+        self.lending.stop().await;
+        if let Some(local) = self.local
+            && let Err(error) = self.client.engine().deregister(local).await
+        {
+            tracing::debug!(%error, "the local buffer could not be deregistered");
         }
         stop_engine(self.client.engine()).await;
     }

@@ -1,38 +1,46 @@
 //! A node as its REST routes see it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::engine::base::ObjectKey;
+use crate::engine::base::{Mono, ObjectKey, SegmentId};
 use crate::engine::env::Env;
-use crate::engine::store::heartbeat::Pulse;
+use crate::engine::store::lending::Lending;
 use crate::engine::store::rest::{Held, NodeFigures, NodeHealth, ObjectStore, Refusal, Room};
 use crate::engine::store::ways::Ways;
 use crate::engine::store::{StoreClient, StoreError};
 use crate::engine::sys::memory::Memory;
+use crate::engine::transfer::OpKind;
 use crate::engine::wire::types::ReplicateConfig;
 
-/// A node's client, its pulse and its figures.
+/// A node's client and what it contributes.
 pub struct NodeStore<E: Env> {
     pub(in crate::engine::store) client: StoreClient<E>,
-    /// `None` when the node lends nothing and so has no heartbeat.
-    pub(in crate::engine::store) pulse: Option<Pulse>,
-    pub(in crate::engine::store) segment_bytes: u64,
+    pub(in crate::engine::store) lending: Arc<Lending<E>>,
 }
 
 impl<E: Env> ObjectStore for NodeStore<E> {
     async fn put(&self, key: ObjectKey, value: Bytes) -> Result<(), Refusal> {
+        let (began, bytes) = (self.client.inner.env.now(), value.len() as u64);
         let value = Arc::new(Memory::from_vec(value.into()));
-        self.client.put(&key, value.whole(), &ReplicateConfig::default()).await.map(drop).map_err(refusal)
+        let put = self.client.put(&key, value.whole(), &ReplicateConfig::default()).await;
+        if put.is_ok() {
+            self.count(OpKind::Write, "put", bytes, began);
+        }
+        put.map(drop).map_err(refusal)
     }
 
     async fn get(&self, key: ObjectKey, room: Room) -> Result<(Bytes, Held), Refusal> {
+        let began = self.client.inner.env.now();
         let read = self.client.get_within(&key, |size| {
             let room = room.clone();
             async move { room.hold(size).await }
         });
-        read.await.map(|(value, held)| (Bytes::from(value), held)).map_err(refusal)
+        let (value, held) = read.await.map_err(refusal)?;
+        self.count(OpKind::Read, "get_buffer", value.len() as u64, began);
+        Ok((Bytes::from(value), held))
     }
 
     async fn exists(&self, key: ObjectKey) -> Result<bool, Refusal> {
@@ -47,11 +55,16 @@ impl<E: Env> ObjectStore for NodeStore<E> {
         self.client.remove_all(false).await.map(|count| u64::try_from(count).unwrap_or(0)).map_err(refusal)
     }
 
+    async fn mount(&self, bytes: u64) -> Result<(SegmentId, u64), Refusal> {
+        self.lending.mount_more(bytes).await.map(|segment| (segment.id, segment.size))
+    }
+
+    async fn unmount(&self, segment: SegmentId, grace: Duration) -> Result<(), Refusal> {
+        self.lending.unmount(segment, grace).await
+    }
+
     fn health(&self) -> NodeHealth {
-        match &self.pulse {
-            Some(pulse) if !pulse.is_healthy() => NodeHealth::MasterUnreachable,
-            _ => NodeHealth::Healthy,
-        }
+        if self.lending.pulse().is_healthy() { NodeHealth::Healthy } else { NodeHealth::MasterUnreachable }
     }
 
     fn figures(&self) -> NodeFigures {
@@ -65,9 +78,19 @@ impl<E: Env> ObjectStore for NodeStore<E> {
             served_refusals: moved.rejected,
             client_read_bytes: moved.issued.read_bytes + moved.local.read_bytes,
             client_write_bytes: moved.issued.written_bytes + moved.local.written_bytes,
-            segment_bytes: self.segment_bytes,
+            segment_bytes: self.lending.bytes(),
             connections: moved.connections_open,
             ways: Ways::new(engine.protocol(), engine.peers(), engine.rails()),
+        }
+    }
+}
+
+impl<E: Env> NodeStore<E> {
+    /// Count a use of the client that began at `began`, under the name of upstream's function for it.
+    fn count(&self, kind: OpKind, name: &'static str, bytes: u64, began: Mono) {
+        let inner = &self.client.inner;
+        if let Some(metrics) = &inner.config.metrics {
+            metrics.operation(kind, name, bytes, inner.env.now().since(began));
         }
     }
 }

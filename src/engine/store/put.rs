@@ -3,7 +3,7 @@
 use crate::engine::base::ObjectKey;
 use crate::engine::env::Env;
 use crate::engine::store::client::{each, is_already_there, one, texts};
-use crate::engine::store::movement::{Movement, carry_out};
+use crate::engine::store::movement::Movement;
 use crate::engine::store::{StoreClient, StoreError};
 use crate::engine::sys::memory::Slice;
 use crate::engine::transfer::OpKind;
@@ -83,7 +83,10 @@ impl<E: Env> StoreClient<E> {
         objects: &[(ObjectKey, Slice)],
         config: &ReplicateConfig,
     ) -> Result<Vec<Result<Vec<ReplicaDescriptor>, StoreError>>, StoreError> {
-        let (id, master, config) = (self.id(), self.master(), config.clone());
+        let (id, master, mut config) = (self.id(), self.master(), config.clone());
+        if config.host_id.is_empty() {
+            config.host_id = self.inner.config.host_id.as_str().into();
+        }
         let keys: Vec<ObjectKey> = objects.iter().map(|(key, _)| key.clone()).collect();
         let sizes = objects.iter().map(|(_, value)| value.len() as u64).collect();
         let (what, answers) = match family {
@@ -139,7 +142,7 @@ impl<E: Env> StoreClient<E> {
             outcomes.push(outcome);
         }
         let endpoints: Vec<_> = movements.iter().map(|movement| movement.endpoint.clone()).collect();
-        let moved = carry_out(self.engine(), movements, self.inner.config.transfer_deadline).await;
+        let moved = self.carry_out(OpKind::Write, objects.len(), movements).await;
         for ((index, endpoint), moved) in owners.into_iter().zip(endpoints).zip(moved) {
             // Of several failures the one that forbids taking the put back counts.
             if let Err(source) = moved

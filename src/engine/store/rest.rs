@@ -1,9 +1,11 @@
 //! The store node's REST routes: objects in and out for programs that speak neither RPC nor the transfer engine.
 //!
 //! Routes, texts and status codes are those of the `mooncake_store_service` of 0.3.13 for put, get, exist and remove (captured;
-//! `fixtures/http/rest.txt`). Beyond it: keys may contain `/`, percent-encoded or plain; a call that waits for the master holds no
+//! `fixtures/http/rest.txt`), and for the routes that mount and unmount memory ([`rest_segments`]). Beyond it: keys may contain `/`, percent-encoded or plain; a call that waits for the master holds no
 //! other call up and has a deadline; refusals carry a `reason`; `/health` (as upstream's client HTTP server answers it), `/metrics`
-//! and `/transport`. Its routes that mount and unmount memory are not here yet.
+//! and `/transport`.
+//!
+//! [`rest_segments`]: crate::engine::store::rest_segments
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,11 +15,12 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::engine::base::{ErrorCode, HostPort, ObjectKey};
+use crate::engine::base::{ErrorCode, HostPort, ObjectKey, SegmentId};
 use crate::engine::env::{Env, deadline};
 use crate::engine::http::{
     self, BindError, Handler, Limits, Method, Request, Response, Running, StatusCode, answer, decode,
 };
+use crate::engine::store::rest_segments;
 use crate::engine::store::ways::Ways;
 
 /// Where the objects are. The store client is one; tests have another.
@@ -36,6 +39,12 @@ pub trait ObjectStore: Send + Sync + 'static {
 
     /// Remove every object that can be removed; how many were.
     fn remove_all(&self) -> impl Future<Output = Result<u64, Refusal>> + Send;
+
+    /// Contribute at least `bytes` more memory: the new segment and its bytes.
+    fn mount(&self, bytes: u64) -> impl Future<Output = Result<(SegmentId, u64), Refusal>> + Send;
+
+    /// Take a segment back that [`mount`](ObjectStore::mount) made; its objects can be read for `grace`.
+    fn unmount(&self, segment: SegmentId, grace: Duration) -> impl Future<Output = Result<(), Refusal>> + Send;
 
     /// How the node is, as far as it knows without asking anybody.
     fn health(&self) -> NodeHealth;
@@ -165,6 +174,10 @@ impl<E: Env, S: ObjectStore> Rest<E, S> {
             "/health" if reading => self.health(),
             "/metrics" if reading => answer(StatusCode::OK, METRICS_TEXT, metrics(&self.store.figures())),
             "/transport" if reading => json(StatusCode::OK, &self.store.figures().ways),
+            path if rest_segments::is_route(path) => match request.method {
+                Method::POST => rest_segments::answer(&*self.store, path, &request.body).await,
+                _ => other_method("POST"),
+            },
             path => match VERBS.iter().find_map(|(prefix, verb)| Some((*verb, key_after(path, prefix)?))) {
                 Some((Verb::Get, key)) if reading => self.get(key).await,
                 Some((Verb::Exist, key)) if reading => self.exists(key).await,
@@ -291,8 +304,8 @@ fn parse(body: &[u8]) -> Result<(ObjectKey, Bytes), BadBody> {
         Err(error) if error.is_data() => {
             bad(StatusCode::BAD_REQUEST, "key and value must be strings", Some(error.to_string()))
         }
-        // What upstream's JSON reader says of a body that begins with no value at all; and its status.
-        Err(_) if !body.starts_with(b"{") => bad(BROKEN, "Expecting value: line 1 column 1 (char 0)", None),
+        // Upstream's JSON reader's message for a body that does not begin with a value; and its status.
+        Err(_) if !body.starts_with(b"{") => bad(BROKEN, NO_JSON, None),
         Err(error) => bad(BROKEN, "the body is not JSON", Some(error.to_string())),
     }
 }
@@ -317,12 +330,12 @@ fn metrics(f: &NodeFigures) -> String {
     text + &f.ways.metrics()
 }
 
-fn failure(status: StatusCode, error: &str, reason: Option<&str>) -> Response {
+pub(in crate::engine::store) fn failure(status: StatusCode, error: &str, reason: Option<&str>) -> Response {
     json(status, &Failure { error, reason })
 }
 
 /// JSON as Python writes it, with a blank after `:` and `,`, which scripts may have come to match.
-fn json(status: StatusCode, body: &impl Serialize) -> Response {
+pub(in crate::engine::store) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     let mut text = Vec::new();
     body.serialize(&mut serde_json::Serializer::with_formatter(&mut text, Blanks))
         .expect("plain structs and strings always have a JSON form");
@@ -338,6 +351,10 @@ fn other_method(allowed: &'static str) -> Response {
 struct Blanks;
 
 impl serde_json::ser::Formatter for Blanks {
+    fn begin_array_value<W: ?Sized + std::io::Write>(&mut self, writer: &mut W, first: bool) -> std::io::Result<()> {
+        writer.write_all(if first { b"" } else { b", " })
+    }
+
     fn begin_object_key<W: ?Sized + std::io::Write>(&mut self, writer: &mut W, first: bool) -> std::io::Result<()> {
         writer.write_all(if first { b"" } else { b", " })
     }
@@ -373,7 +390,9 @@ struct Failure<'a> {
 const JSON: &str = "application/json; charset=utf-8";
 const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 const METRICS_TEXT: &str = "text/plain; version=0.0.4";
-const BROKEN: StatusCode = StatusCode::INTERNAL_SERVER_ERROR;
+/// The message of upstream's JSON reader for a body that does not begin with a value.
+pub(in crate::engine::store) const NO_JSON: &str = "Expecting value: line 1 column 1 (char 0)";
+pub(in crate::engine::store) const BROKEN: StatusCode = StatusCode::INTERNAL_SERVER_ERROR;
 
 /// What a reader sees as "not there": an object that is still being written is not there yet.
 const ABSENT: [ErrorCode; 2] = [ErrorCode::OBJECT_NOT_FOUND, ErrorCode::REPLICA_IS_NOT_READY];

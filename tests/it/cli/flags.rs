@@ -62,10 +62,8 @@ fn a_feature_that_is_not_there_is_refused_when_it_is_switched_on() {
         "error: --enable-ha is not available: high availability (more than one master) is not there yet; found: --enable-ha \
          true (command line); next: leave it out; it is refused because ignoring it would change what is kept or served",
     );
-    for switch in ["-Denable_ssd_offload=true", "--enable-client-http-server"] {
-        let run = mcctl(&["serve", "store", "--master=127.0.0.1:1", switch]);
-        assert!(run.fails(2).contains("is not available: "), "{switch}: {run:?}");
-    }
+    let run = mcctl(&["serve", "store", "--master=127.0.0.1:1", "-Denable_ssd_offload=true"]);
+    assert!(run.fails(2).contains("is not available: "), "{run:?}");
 }
 
 #[test]
@@ -116,19 +114,23 @@ fn a_file_of_brackets_or_a_huge_one_is_2_at_once() {
 }
 
 #[test]
-fn a_configuration_file_with_an_unknown_key_or_an_ill_typed_value_is_refused() {
+fn strict_config_refuses_an_unknown_key_and_every_master_an_ill_typed_value() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("master.yaml");
     let shown = path.to_str().expect("text");
     let check = |text: &str, expected: &str| {
         fs::write(&path, text).expect("written");
-        let run = mcctl(&["serve", "master", "--config_path", shown]);
+        let run = mcctl(&["serve", "master", "--strict-config", "--config_path", shown]);
         assert_eq!(run.fails(2).replace(shown, "master.yaml"), expected);
     };
-    check("rpc_prot: 1\n", "error: master.yaml: unknown key 'rpc_prot'; next: the nearest known one is rpc_port");
+    check(
+        "rpc_prot: 1\n",
+        "error: master.yaml: unknown key 'rpc_prot'; next: did you mean rpc_port?; or leave out --strict-config",
+    );
     check(
         "client_ttl: 30\n",
-        "error: master.yaml: unknown key 'client_ttl'; next: in a file --client-ttl is written client_live_ttl_sec",
+        "error: master.yaml: unknown key 'client_ttl'; next: in a file --client-ttl is written client_live_ttl_sec; or leave out \
+         --strict-config",
     );
     check(
         "metrics_port: many\n",

@@ -400,14 +400,87 @@ fn a_killed_nodes_records_leave_a_metadata_service_elsewhere() {
 }
 
 #[test]
-fn an_unknown_key_of_a_nodes_file_is_2_and_names_the_nearest_one() {
+fn strict_config_refuses_an_unknown_key_of_a_nodes_file() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("store.json");
     std::fs::write(&path, r#"{"master_server_adress": "127.0.0.1:1"}"#).expect("written");
     let shown = path.to_str().expect("text");
-    let run = mcctl(&["serve", "store", "--config", shown]);
-    assert_eq!(
-        run.fails(2).replace(shown, "store.json"),
-        "error: store.json: unknown key 'master_server_adress'; next: the nearest known one is master_server_address"
+    let run = mcctl(&["serve", "store", "--strict-config", "--config", shown]);
+    assert!(run.fails(2).contains("did you mean master_server_address?"), "{run:?}");
+    // Without the flag the node goes on, and then has no master.
+    assert!(mcctl(&["serve", "store", "--config", shown]).fails(2).contains("error: no master is named"));
+}
+
+#[test]
+fn a_node_starts_with_unknown_keys_and_names_each_in_a_warning() {
+    let (_master, rpc, _) = master(&[]);
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("store.json");
+    let text = format!(
+        r#"{{"local_hostname": "127.0.0.1", "metadata_server": "P2PHANDSHAKE", "master_server_address": "127.0.0.1:{rpc}",
+            "global_segment_size": "16mb", "local_buffer_size": 0, "numa_nodes": [0, 1], "protocoll": "tcp"}}"#
     );
+    std::fs::write(&path, text).expect("written");
+    let args =
+        ["serve", "store", "--port=0", "--host=127.0.0.1", "-Dcache=1", "--config", path.to_str().expect("text")];
+    let mut node = Service::start(command(&args));
+    node.line_with("REST API started on port ");
+    for key in ["'numa_nodes'", "did you mean protocol?", "'cache'"] {
+        node.line_with(key);
+    }
+    assert_eq!(node.stop(Signal::SIGTERM), 0);
+}
+
+#[test]
+fn the_client_http_server_shows_health_and_what_the_rest_port_did() {
+    let (mut master, rpc, _) = master(&[]);
+    let mut node = start(&node_args(rpc, &["--enable-client-http-server", "--client-http-port=0"]));
+    let rest = node.port_after("REST API started on port ");
+    let client = node.port_after("client HTTP server started on port ");
+    wait_until("its first heartbeat is answered", PATIENCE, || get(client, "/health").0 == 200);
+    assert_eq!(get(client, "/health").1, r#"{"status":"healthy","code":0}"#);
+    assert!(!get(client, "/metrics").1.contains("mooncake_transfer_"), "nothing was moved yet");
+    let put = crate::peer::process::http(rest, "PUT", "/api/put", r#"{"key":"k","value":"hello"}"#);
+    assert_eq!(put.expect("an answer").0, 200);
+    assert_eq!(get(rest, "/api/get/k").1, "hello");
+    let text = get(client, "/metrics").1;
+    for line in [
+        "mooncake_transfer_read_bytes{client_mode=\"real\"} 5",
+        "mooncake_transfer_write_bytes{client_mode=\"real\"} 5",
+        "mooncake_transfer_get_latency_count{client_mode=\"real\"} 1",
+        "mooncake_transfer_put_latency_count{client_mode=\"real\"} 1",
+        "mooncake_client_rpc_count{client_mode=\"real\",rpc_name=\"MountSegment\"} 1",
+        "mooncake_transfer_write_operation_bytes{client_mode=\"real\",op_name=\"put\"} 5",
+        "mooncake_transfer_read_operation_count{client_mode=\"real\",op_name=\"get_buffer\"} 1",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line}\n{text}");
+    }
+    let (status, summary) = get(client, "/metrics/summary");
+    assert!(status == 200 && summary.contains("Total Read: 5 B\n"), "{summary}");
+    assert_eq!(get(client, "/api/exist/k").0, 404);
+    master.stop(Signal::SIGTERM);
+    wait_until("the master's end is seen", PATIENCE, || get(client, "/health").0 == 503);
+    assert_eq!(get(client, "/health").1, r#"{"status":"master_unreachable","code":2}"#);
+    assert_eq!(node.stop(Signal::SIGTERM), 0);
+}
+
+#[test]
+fn without_client_metrics_the_client_http_server_still_shows_health() {
+    let (_master, rpc, _) = master(&[]);
+    let args = node_args(rpc, &[]);
+    let mut command = command(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    command.envs([("MC_STORE_CLIENT_METRIC", "0")]).arg("-Denable_client_http_server=true").arg("-Dclient_http_port=0");
+    let mut node = Service::start(command);
+    let client = node.port_after("client HTTP server started on port ");
+    wait_until("its first heartbeat is answered", PATIENCE, || get(client, "/health").0 == 200);
+    for path in ["/metrics", "/metrics/summary"] {
+        assert_eq!(get(client, path), (503, "metrics not available".to_owned()), "{path}");
+    }
+    assert_eq!(node.stop(Signal::SIGTERM), 0);
+}
+
+#[test]
+fn the_client_http_port_cannot_be_the_rest_port() {
+    let args = ["--enable-client-http-server", "--client-http-port=17099", "--port=17099"];
+    assert!(run(&node_args(nobody(), &args)).fails(2).contains("17099"));
 }

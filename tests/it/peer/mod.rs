@@ -20,3 +20,4 @@ mod hostile;
 mod metadata;
 mod metrics;
 mod own_client;
+mod service;

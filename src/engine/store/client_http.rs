@@ -1,0 +1,62 @@
+//! The client HTTP server of a node: health and the client's own counts, on a port beside the REST port.
+//!
+//! Routes, texts and status codes are those of the client of 0.3.13 (port 9300 there). Beyond it: `HEAD`.
+
+use std::sync::Arc;
+
+use crate::engine::base::{HostPort, Mono};
+use crate::engine::env::Env;
+use crate::engine::http::{
+    self, BindError, Handler, Limits, Method, Request, Response, Running, StatusCode, answer, no_such_route,
+};
+use crate::engine::store::client_metrics::ClientMetrics;
+use crate::engine::store::rest::{NodeHealth, ObjectStore};
+
+/// Serve the health of `store` and `metrics` at `at` (port 0 takes a free one). Without `metrics` the routes that show them answer
+/// 503, as upstream's do with `MC_STORE_CLIENT_METRIC=0`.
+///
+/// # Errors
+/// [`BindError`] when the address cannot be taken.
+pub async fn start<E: Env, S: ObjectStore>(
+    env: E,
+    at: &HostPort,
+    store: Arc<S>,
+    metrics: Option<Arc<ClientMetrics>>,
+) -> Result<Running, BindError> {
+    let server = ClientHttp { started: env.now(), env: env.clone(), store, metrics };
+    http::start(env, at, Limits::SMALL, Arc::new(server)).await
+}
+
+struct ClientHttp<E, S> {
+    env: E,
+    started: Mono,
+    store: Arc<S>,
+    metrics: Option<Arc<ClientMetrics>>,
+}
+
+impl<E: Env, S: ObjectStore> Handler for ClientHttp<E, S> {
+    async fn handle(&self, request: Request) -> Response {
+        if !matches!(request.method, Method::GET | Method::HEAD) {
+            return no_such_route();
+        }
+        match (request.path(), &self.metrics) {
+            ("/health", _) => {
+                let (status, name, code) = match self.store.health() {
+                    NodeHealth::Healthy => (StatusCode::OK, "healthy", 0),
+                    NodeHealth::NotInitialized => (StatusCode::SERVICE_UNAVAILABLE, "not_initialized", 1),
+                    NodeHealth::MasterUnreachable => (StatusCode::SERVICE_UNAVAILABLE, "master_unreachable", 2),
+                };
+                answer(status, "application/json", format!("{{\"status\":\"{name}\",\"code\":{code}}}"))
+            }
+            ("/metrics" | "/metrics/summary", None) => {
+                answer(StatusCode::SERVICE_UNAVAILABLE, "", "metrics not available")
+            }
+            ("/metrics", Some(metrics)) => answer(StatusCode::OK, "text/plain; version=0.0.4", metrics.exposition()),
+            ("/metrics/summary", Some(metrics)) => {
+                let uptime = self.env.now().since(self.started);
+                answer(StatusCode::OK, "text/plain", metrics.summary(uptime))
+            }
+            _ => no_such_route(),
+        }
+    }
+}
