@@ -4,9 +4,10 @@
 //! words. On a terminal the parts stand one below the other; elsewhere (journals, container logs) they are one line.
 
 use std::fmt;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
+use crate::commands::logging;
 use crate::engine::base::text::masked;
 
 /// How a run of the program ends.
@@ -144,11 +145,11 @@ impl Failure {
     /// Say it on stderr and give the exit code.
     pub fn report(&self) -> Exit {
         if !self.what.is_empty() {
-            let mut stderr = io::stderr().lock();
-            let text =
-                if stderr.is_terminal() { self.block(std::env::var_os("NO_COLOR").is_none()) } else { self.line() };
-            // Nobody is left to tell when stderr is gone.
-            let _ = stderr.write_all(text.as_bytes());
+            let text = match io::stderr().is_terminal() {
+                true => self.block(std::env::var_os("NO_COLOR").is_none()),
+                false => self.line(),
+            };
+            logging::to_stderr(&text);
         }
         self.exit
     }

@@ -54,13 +54,13 @@ impl Link {
     /// As the command that it stands for.
     pub fn run(self, words: &[String]) -> Outcome {
         match self {
-            Link::Service(service) => service.run(words, None),
+            Link::Service(service) => service.run(words, &logging::Options::default()),
             Link::TransferBench => {
-                logging::init(None, super::QUIET)?;
+                logging::init(&logging::Options::default(), super::QUIET)?;
                 transfer::link::run(words)
             }
             Link::TopologyDump => {
-                logging::init(None, super::QUIET)?;
+                logging::init(&logging::Options::default(), super::QUIET)?;
                 dump::run(words)
             }
             Link::Client => Err(client(words)),

@@ -58,9 +58,8 @@ pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (speaks Mooncake 
     transfer_engine_bench, transfer_engine_topology_dump, mooncake-hicache-sizing or check_hicache_hugepage_requirements \
     behaves as that program.")]
 struct Cli {
-    /// Log lines to write on stderr: off, error, warn, info, debug, trace, or a filter [environment: MCCTL_LOG, MC_LOG_LEVEL]
-    #[arg(long, global = true, value_name = "LEVEL")]
-    log_level: Option<String>,
+    #[command(flatten)]
+    log: logging::Options,
     #[command(subcommand)]
     command: Command,
 }
@@ -128,7 +127,9 @@ struct Raw {
 pub fn main(args: Vec<OsString>) -> ExitCode {
     error::install_panic_hook();
     signal::file_size_limit_is_an_error();
-    error::guard(|| run(args).unwrap_or_else(|failure| failure.report())).into()
+    let exit = error::guard(|| run(args).unwrap_or_else(|failure| failure.report()));
+    logging::finish();
+    exit.into()
 }
 
 /// Variables that are read here must be text; else they would be taken for unset.
@@ -177,7 +178,7 @@ fn run(args: Vec<OsString>) -> Outcome {
             return cli.run();
         }
     };
-    service.run(rest, None)
+    service.run(rest, &logging::Options::default())
 }
 
 /// The long flags of `bench COMMAND`, without dashes.
@@ -207,45 +208,45 @@ fn service_of(args: &[String]) -> Option<(Service, &[String])> {
 
 impl Cli {
     fn run(self) -> Outcome {
-        let level = self.log_level.as_deref();
+        let log = &self.log;
         match self.command {
-            Command::Serve(ServeCommand::Master(raw)) => Service::Master.run(&raw.args, level),
-            Command::Serve(ServeCommand::Metadata(raw)) => Service::Metadata.run(&raw.args, level),
-            Command::Serve(ServeCommand::Store(raw)) => Service::Store.run(&raw.args, level),
+            Command::Serve(ServeCommand::Master(raw)) => Service::Master.run(&raw.args, log),
+            Command::Serve(ServeCommand::Metadata(raw)) => Service::Metadata.run(&raw.args, log),
+            Command::Serve(ServeCommand::Store(raw)) => Service::Store.run(&raw.args, log),
             Command::Serve(ServeCommand::Sim(args)) => {
-                logging::init(level, "warn")?;
+                logging::init(&log.with_file(&args.log), "warn")?;
                 args.run()
             }
             Command::Up(args) => {
-                logging::init(level, "warn")?;
+                logging::init(&log.with_file(&args.log), "warn")?;
                 args.run()
             }
             Command::Store(command) => {
-                logging::init(level, QUIET)?;
+                logging::init(log, QUIET)?;
                 command.run()
             }
             Command::Status(args) => {
-                logging::init(level, QUIET)?;
+                logging::init(log, QUIET)?;
                 args.run()
             }
             Command::Bench(command) => {
-                logging::init(level, QUIET)?;
+                logging::init(log, QUIET)?;
                 command.run()
             }
             Command::SizeHugepages(args) => {
-                logging::init(level, QUIET)?;
+                logging::init(log, QUIET)?;
                 args.run()
             }
             Command::Devices(args) => {
-                logging::init(level, QUIET)?;
+                logging::init(log, QUIET)?;
                 args.run()
             }
             Command::Doctor(args) => {
-                logging::init(level, "off")?;
+                logging::init(log, "off")?;
                 args.run()
             }
             Command::Lint(args) => {
-                logging::init(level, QUIET)?;
+                logging::init(log, QUIET)?;
                 args.run()
             }
             Command::Init(args) => args.run(),

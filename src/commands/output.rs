@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use serde::Serialize;
 
 use crate::commands::error::Failure;
+use crate::commands::logging;
 use crate::engine::base::text::masked;
 
 /// Write `text` to stdout as it is.
@@ -33,9 +34,9 @@ pub fn json(value: &impl Serialize) -> Result<(), Failure> {
     line(serde_json::to_string(value).expect("our own documents have only text keys"))
 }
 
-/// Say `text` on stderr, without the passwords of URLs in it. Nobody is left to tell when that fails.
+/// Write `text` and a newline to stderr, without the passwords of URLs in it, as [`logging::to_stderr`] does.
 pub fn say(text: impl std::fmt::Display) {
-    let _ = writeln!(io::stderr().lock(), "{}", masked(&text.to_string()));
+    logging::to_stderr(&format!("{}\n", masked(&text.to_string())));
 }
 
 /// May stdout carry colours and cursor movements?

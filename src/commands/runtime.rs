@@ -7,6 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::commands::args::show_duration;
 use crate::commands::error::Failure;
+use crate::commands::logging;
 use crate::engine::env::{RealEnv, deadline};
 
 /// Run `work` to its end: on this thread for `threads` 0, else on that many worker threads besides.
@@ -48,7 +49,18 @@ pub async fn stop_in_time<T>(what: &str, work: impl Future<Output = T>) -> Optio
 pub struct Signals {
     term: Signal,
     int: Signal,
-    hangup: Option<Signal>,
+    hangup: Hangup,
+}
+
+/// What SIGHUP does.
+#[derive(Debug)]
+enum Hangup {
+    /// What it did before: it ends the process, or is ignored.
+    Untouched,
+    /// It ends the command as SIGTERM does.
+    Ends(Signal),
+    /// It opens the log file again.
+    ReopensLog(Signal),
 }
 
 impl Signals {
@@ -57,7 +69,11 @@ impl Signals {
     /// # Errors
     /// The host refuses.
     pub fn take() -> Result<Signals, Failure> {
-        Ok(Signals { term: take(SignalKind::terminate())?, int: take(SignalKind::interrupt())?, hangup: None })
+        Ok(Signals {
+            term: take(SignalKind::terminate())?,
+            int: take(SignalKind::interrupt())?,
+            hangup: Hangup::Untouched,
+        })
     }
 
     /// Take SIGHUP over, too: a terminal that goes away ends a command that has something to tidy up as SIGTERM does. Where it is
@@ -71,19 +87,31 @@ impl Signals {
         let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
         // The mask's lowest bit is signal 1, which SIGHUP is.
         let hangup = match ignored.is_some_and(|mask| mask & 1 == 1) {
-            true => None,
-            false => Some(take(SignalKind::hangup())?),
+            true => Hangup::Untouched,
+            false => Hangup::Ends(take(SignalKind::hangup())?),
         };
         Ok(Signals { hangup, ..Signals::take()? })
     }
 
-    /// Wait for the next one, and give its name.
+    /// Take SIGHUP over, too, to open the log file again: it never ends a service.
+    ///
+    /// # Errors
+    /// The host refuses.
+    pub fn take_for_service() -> Result<Signals, Failure> {
+        Ok(Signals { hangup: Hangup::ReopensLog(take(SignalKind::hangup())?), ..Signals::take()? })
+    }
+
+    /// Wait for the next one that ends the command, and give its name.
     pub async fn next(&mut self) -> &'static str {
         let Signals { term, int, hangup } = self;
         let hung_up = async {
             match hangup {
-                Some(signal) => drop(signal.recv().await),
-                None => std::future::pending().await,
+                Hangup::Untouched => std::future::pending().await,
+                Hangup::Ends(signal) => drop(signal.recv().await),
+                Hangup::ReopensLog(signal) => loop {
+                    signal.recv().await;
+                    logging::reopen();
+                },
             }
         };
         tokio::select! {

@@ -130,6 +130,16 @@ async fn every_captured_request_is_answered_as_the_real_master_does() {
 }
 
 #[tokio::test]
+async fn head_is_answered_like_get_without_a_body() {
+    let (_state, _running, mut connection) = serve(captured()).await;
+    for target in ["/health", "/metrics", "/ready", "/get_all_keys"] {
+        let (head, get) = (connection.ask("HEAD", target, b"").await, connection.ask("GET", target, b"").await);
+        assert_eq!((head.status, &head.content_type, head.text()), (get.status, &get.content_type, ""), "{target}");
+    }
+    assert_eq!(connection.ask("HEAD", "/nothing", b"").await.status, 404);
+}
+
+#[tokio::test]
 async fn the_families_are_the_real_masters_in_its_order_and_then_ours() {
     let (_state, _running, mut connection) = serve(captured()).await;
     let answer = connection.ask("GET", "/metrics", b"").await;

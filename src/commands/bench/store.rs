@@ -78,6 +78,8 @@ pub struct Args {
 
 /// Batches below which a median says little.
 const BATCHES_MIN: u64 = 30;
+/// Errors of a node or master that cannot be reached.
+const AWAY: [&str; 3] = ["TRANSFER_FAIL", "RPC_FAIL", "RPC_TIMEOUT"];
 
 impl Args {
     /// Measure.
@@ -429,9 +431,20 @@ impl Report {
         self.figures().map(|(_, _, figures)| figures.failed + missing(figures)).sum()
     }
 
-    /// How the run ends: 1 where anything failed, or not all of it was done.
+    /// How the run ends: 1 where anything failed, or not all of it was done; 3 where no byte was moved, since a node or the master
+    /// could not be reached.
     fn exit(&self) -> Exit {
-        if self.failures() > 0 || self.stopped { Exit::No } else { Exit::Done }
+        let figures = || self.figures().map(|(_, _, figures)| figures);
+        let moved = figures().any(|figures| figures.objects > 0);
+        let mut errors = figures().flat_map(|figures| figures.failures.keys()).peekable();
+        let is_away = !moved && errors.peek().is_some() && errors.all(|name| AWAY.contains(&name.as_str()));
+        if is_away {
+            Exit::Unreachable
+        } else if self.failures() > 0 || self.stopped {
+            Exit::No
+        } else {
+            Exit::Done
+        }
     }
 
     /// The report for people.

@@ -12,7 +12,8 @@ use crate::commands::input;
 use crate::commands::output;
 use crate::commands::serve::master_flags;
 use crate::engine::deploy::render::{File, Kind, render};
-use crate::engine::deploy::{Deployment, Format, parse};
+use crate::engine::deploy::{Deployment, Format, Programs, parse};
+use crate::engine::lint::MCCTL_FLAGS;
 
 /// What to write, from which file.
 #[derive(Debug, clap::Args)]
@@ -154,7 +155,7 @@ fn read(path: &Path, sets: &[String]) -> Result<Deployment, Failure> {
 pub(super) fn flags_exist(wanted: &Deployment) -> Result<(), String> {
     for arg in &wanted.master.extra_flags {
         let name = arg.trim_start_matches('-').split('=').next().unwrap_or_default().replace('-', "_");
-        let ours_alone = name == "log_level" && wanted.programs == crate::engine::deploy::Programs::Upstream;
+        let ours_alone = MCCTL_FLAGS.contains(&name.as_str()) && wanted.programs == Programs::Upstream;
         if arg.starts_with("--") && (master_flags::TABLE.find(&name).is_none() || ours_alone) {
             let near =
                 master_flags::TABLE.nearest(&name).map(|near| format!("; nearest is {near}")).unwrap_or_default();

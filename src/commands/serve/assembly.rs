@@ -9,6 +9,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use crate::commands::error::Failure;
 use crate::commands::listen::Listen;
+use crate::commands::serve::exposition;
 use crate::commands::serve::metadata::key_space;
 use crate::engine::base::HostPort;
 use crate::engine::env::RealEnv;
@@ -100,6 +101,10 @@ impl Assembly {
         let departures = master.handle().departures();
         let announcer = Announcer { rpc_port: master.rpc_port(), embedded };
         let admin = Admin::announcing(env, Arc::new(master.handle()), Some(announcer));
+        admin.append_metrics(exposition::process);
+        if let Cleaner::Here { service, .. } = &cleaner {
+            service.count_in(admin.http_requests().clone());
+        }
         let running = admin.start(&plan.admin.at).await.map_err(|error| plan.admin.failure(&error.source))?;
         let admin_at = running.at().clone();
         http.push(running);

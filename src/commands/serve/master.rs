@@ -24,11 +24,11 @@ use crate::engine::sys::interface;
 ///
 /// # Errors
 /// What the user has to know.
-pub fn run(parsed: &Parsed, log_level: Option<&str>) -> Outcome {
+pub fn run(parsed: &Parsed, log: &logging::Options) -> Outcome {
     let (settings, warnings) = settings(parsed)?;
     let glog = (settings.is_given("minloglevel") || settings.is_given("v"))
         .then(|| logging::from_glog(settings.whole("minloglevel"), settings.whole("v")));
-    start_logging(&settings, log_level, glog)?;
+    start_logging(&settings, log, glog)?;
     for warning in warnings {
         tracing::warn!("{warning}");
     }
@@ -36,7 +36,7 @@ pub fn run(parsed: &Parsed, log_level: Option<&str>) -> Outcome {
     let plan = plan(&settings, &env)?;
     // The RPC has threads of its own; this one serves the rest.
     runtime::block_on(0, async {
-        let mut signals = Signals::take()?;
+        let mut signals = Signals::take_for_service()?;
         let given = settings.given();
         if !given.is_empty() {
             tracing::info!("settings: {}", given.join(", "));
@@ -96,7 +96,10 @@ fn plan(settings: &Settings, env: &impl Fn(&str) -> Option<String>) -> Result<Pl
         threads => threads,
     };
     config.policy = policy(settings)?;
-    Ok(Plan { config, rpc, admin, metadata, cleanup, report: settings.bool("enable_metric_reporting") })
+    // A person at a terminal did not ask for a long line every ten seconds.
+    let report = settings.bool("enable_metric_reporting")
+        && (settings.is_given("enable_metric_reporting") || !logging::is_watched());
+    Ok(Plan { config, rpc, admin, metadata, cleanup, report })
 }
 
 fn policy(settings: &Settings) -> Result<Policy, Failure> {

@@ -3,7 +3,7 @@
 //! Where our default differs, the line says why. Help texts are ours.
 
 use crate::commands::flags::{Flag, Kind, Table, flag};
-use crate::commands::serve::LOG_LEVEL;
+use crate::commands::serve::{LOG_FILE, LOG_FILE_KEEP, LOG_FILE_MAX_SIZE, LOG_FORMAT, LOG_LEVEL};
 use crate::commands::unknown_key::STRICT;
 
 /// More threads than any host has CPUs only cost memory.
@@ -35,7 +35,7 @@ const ONLY_TENANTS: &str = "it tunes tenant quotas, which are off";
 const ONLY_EVENTS: &str = "it tunes KV events, which are off";
 const ONLY_DYNAMIC: &str = "it tunes dynamic replication, which is off";
 const ONLY_CLIENTS: &str = "it concerns clients only, as in the original";
-const ONLY_LOG_FILES: &str = "log lines go to stderr; let the service manager keep them";
+const ONLY_LOG_FILES: &str = "use --log-file, --log-file-max-size and --log-file-keep";
 
 /// The flags of `serve master`.
 pub static TABLE: Table = Table {
@@ -92,8 +92,17 @@ const RPC: &[Flag] = &[
 const ADMIN: &[Flag] = &[
     flag("metrics_port", Kind::Port, "9003", "Admin HTTP port (metrics, health, queries); 0 takes any free port"),
     flag("metrics_host", Kind::Text, "0.0.0.0", "Address that the admin HTTP port is bound to; '::' for IPv6 and IPv4"),
-    flag("enable_metric_reporting", Kind::Bool, "true", "Log one summary line every 10 s"),
+    flag(
+        "enable_metric_reporting",
+        Kind::Bool,
+        "true",
+        "Log one summary line every 10 s; to a terminal only when this flag is given",
+    ),
     LOG_LEVEL,
+    LOG_FILE,
+    LOG_FILE_MAX_SIZE,
+    LOG_FILE_KEEP,
+    LOG_FORMAT,
 ];
 
 const LEASES: &[Flag] = &[
@@ -338,6 +347,7 @@ const fn glog(name: &'static str, kind: Kind, default: &'static str, help: &'sta
 mod tests {
     use super::*;
     use crate::commands::flags::Value;
+    use crate::engine::lint::MCCTL_FLAGS;
 
     /// Name and default of every flag of `mooncake_master --help`, 0.3.13.post1, but for the help flags of gflags.
     const UPSTREAM: &str = "
@@ -386,7 +396,8 @@ mod tests {
         let upstream =
             |name: &str| UPSTREAM.split_whitespace().any(|pair| pair.split_once('=').is_some_and(|(n, _)| n == name));
         let ours: Vec<_> = TABLE.flags().map(|flag| flag.name).filter(|name| !upstream(name)).collect();
-        assert_eq!(ours, ["log_level", "strict_config"]);
+        let known: Vec<_> = MCCTL_FLAGS.iter().copied().chain(["strict_config"]).collect();
+        assert_eq!(ours, known);
     }
 
     #[test]

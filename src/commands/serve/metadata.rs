@@ -3,6 +3,7 @@
 use crate::commands::error::{Exit, Outcome};
 use crate::commands::gflags::Parsed;
 use crate::commands::listen::Listen;
+use crate::commands::logging;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::serve::{metadata_flags, settings_of, start_logging};
 use crate::engine::base::HostPort;
@@ -13,9 +14,9 @@ use crate::engine::metadata::{KeySpace, Keys, MetadataService};
 ///
 /// # Errors
 /// What the user has to know.
-pub fn run(parsed: &Parsed, log_level: Option<&str>) -> Outcome {
+pub fn run(parsed: &Parsed, log: &logging::Options) -> Outcome {
     let settings = settings_of(&metadata_flags::TABLE, parsed)?;
-    start_logging(&settings, log_level, None)?;
+    start_logging(&settings, log, None)?;
     let listen = Listen {
         what: "the metadata service",
         at: HostPort::new(settings.text("host"), settings.whole("port")),
@@ -24,7 +25,7 @@ pub fn run(parsed: &Parsed, log_level: Option<&str>) -> Outcome {
     };
     // One thread answers some 100,000 requests a second; a second one would mostly be woken to find nothing to do.
     runtime::block_on(0, async {
-        let mut signals = Signals::take()?;
+        let mut signals = Signals::take_for_service()?;
         let service = MetadataService::reading(RealEnv::new(), key_space(), Keys::Trimmed);
         let running = service.start(&listen.at).await.map_err(|error| listen.failure(&error.source))?;
         tracing::info!("metadata service ready: http://{}/metadata", running.at());

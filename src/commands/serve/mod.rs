@@ -1,6 +1,7 @@
 //! `mcctl serve`: the long-running parts of a store. Flags and files become an engine's configuration; a signal ends it.
 
 pub mod assembly;
+pub mod exposition;
 pub mod master;
 pub mod master_flags;
 pub mod metadata;
@@ -24,6 +25,30 @@ pub(crate) const LOG_LEVEL: Flag =
     flag("log_level", Kind::Text, "info", "Log lines to write: off, error, warn, info, debug or trace")
         .not_in_file("use --log-level or MCCTL_LOG")
         .env("MCCTL_LOG");
+/// Where log lines go, for every service.
+pub(crate) const LOG_FILE: Flag =
+    flag("log_file", Kind::Text, "", "File for log lines instead of stderr; lines are appended, SIGHUP opens it again")
+        .not_in_file("use --log-file");
+/// When the log file is rotated.
+pub(crate) const LOG_FILE_MAX_SIZE: Flag = flag(
+    "log_file_max_size",
+    Kind::Size,
+    logging::FILE_MAX_SIZE,
+    "Rotate the log file (PATH to PATH.1 and so on) before it exceeds this size; 0 never rotates",
+)
+.not_in_file("use --log-file-max-size");
+/// How many of it stay.
+pub(crate) const LOG_FILE_KEEP: Flag =
+    flag("log_file_keep", Kind::Whole(0, logging::FILE_KEEP_MAX), logging::FILE_KEEP, "Rotated log files to keep")
+        .not_in_file("use --log-file-keep");
+/// What a log line looks like.
+pub(crate) const LOG_FORMAT: Flag = flag(
+    "log_format",
+    Kind::Word(logging::FORMATS),
+    logging::FORMATS[0],
+    "Format of log lines; json is one object a line",
+)
+.not_in_file("use --log-format");
 
 /// The longest flag file that is read, bytes.
 const FLAGFILE_BYTES_MAX: u64 = 1 << 20;
@@ -40,11 +65,11 @@ pub enum Service {
 }
 
 impl Service {
-    /// Run it with the flags `args`. `log_level` is what stood before the service's name.
+    /// Run it with the flags `args`. `log` is what stood before the service's name.
     ///
     /// # Errors
     /// What the user has to know.
-    pub fn run(self, args: &[String], log_level: Option<&str>) -> Outcome {
+    pub fn run(self, args: &[String], log: &logging::Options) -> Outcome {
         let table = match self {
             Service::Master => &master_flags::TABLE,
             Service::Metadata => &metadata_flags::TABLE,
@@ -60,9 +85,9 @@ impl Service {
             return Ok(Exit::Done);
         }
         match self {
-            Service::Master => master::run(&parsed, log_level),
-            Service::Metadata => metadata::run(&parsed, log_level),
-            Service::Store => store::run(&parsed, log_level),
+            Service::Master => master::run(&parsed, log),
+            Service::Metadata => metadata::run(&parsed, log),
+            Service::Store => store::run(&parsed, log),
         }
     }
 }
@@ -74,11 +99,22 @@ fn settings_of(table: &'static Table, parsed: &Parsed) -> Result<Settings, Failu
     Ok(settings)
 }
 
-/// Switch log lines on, and allow many connections; then say which flags have no effect.
-fn start_logging(settings: &Settings, log_level: Option<&str>, glog: Option<&'static str>) -> Result<(), Failure> {
+/// Switch log lines on, as the flags ask or else `before`, the flags before the service's name; allow many connections;
+/// then report which flags have no effect.
+fn start_logging(settings: &Settings, before: &logging::Options, glog: Option<&'static str>) -> Result<(), Failure> {
     let warnings = settings.check_features()?;
-    let flag = settings.is_given("log_level").then(|| settings.text("log_level")).or(log_level);
-    logging::init(flag, glog.unwrap_or(settings.text("log_level")))?;
+    let text = |name: &str| settings.is_given(name).then(|| settings.text(name).to_owned());
+    let mut log = before.clone();
+    log.level = text("log_level").or(log.level);
+    log.file.path = text("log_file").map(Into::into).or(log.file.path);
+    log.format = text("log_format").unwrap_or(log.format);
+    if settings.is_given("log_file_max_size") {
+        log.file.max_size = settings.size("log_file_max_size");
+    }
+    if settings.is_given("log_file_keep") {
+        log.file.keep = settings.whole("log_file_keep");
+    }
+    logging::init(&log, glog.unwrap_or(settings.text("log_level")))?;
     allow_open_files();
     for warning in warnings {
         tracing::warn!("{warning}");

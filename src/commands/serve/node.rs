@@ -12,6 +12,7 @@ use crate::commands::args::show_duration;
 use crate::commands::error::Failure;
 use crate::commands::listen::{Listen, check_collisions};
 use crate::commands::runtime;
+use crate::commands::serve::exposition;
 use crate::commands::transport::{self, Transport};
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::base::{ByteSize, ErrorCode, HostPort, ObjectKey, SegmentId};
@@ -559,6 +560,10 @@ impl ObjectStore for Later {
 
     fn figures(&self) -> NodeFigures {
         self.0.get().map_or_else(NodeFigures::default, ObjectStore::figures)
+    }
+
+    fn more_metrics(&self) -> String {
+        exposition::process()
     }
 }
 

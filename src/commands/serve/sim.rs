@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::listen::Listen;
+use crate::commands::logging::FileOptions;
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::store::link::{self, LinkArgs, LinkPlan};
@@ -36,6 +37,8 @@ pub struct Args {
     transport: TransportArgs,
     #[command(flatten)]
     accepted: Accepted,
+    #[command(flatten)]
+    pub(in crate::commands) log: FileOptions,
 }
 
 /// Sizes and costs.
@@ -212,7 +215,7 @@ impl Args {
         let config = self.shape.config(self.enable_hierarchical_cache || has_storage)?;
         output::say(format!("mcctl serve sim: {WARNING}"));
         runtime::block_on(processors().clamp(2, THREADS_MAX), async {
-            let mut signals = Signals::take()?;
+            let mut signals = Signals::take_for_service()?;
             let node = match has_storage {
                 true => match connect(&self.link.over(&self.transport), &mut signals).await? {
                     Some(node) => Some(node),

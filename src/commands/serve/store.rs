@@ -11,6 +11,7 @@ use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::flags::{Key, Kind, parse_bool};
 use crate::commands::gflags::Parsed;
 use crate::commands::listen::Listen;
+use crate::commands::logging;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::serve::node::{self, NodePlan, NodePorts, RunningNode};
 use crate::commands::serve::{settings_of, start_logging, store_flags};
@@ -28,15 +29,15 @@ use crate::engine::sys::interface;
 ///
 /// # Errors
 /// What the user has to know.
-pub fn run(parsed: &Parsed, log_level: Option<&str>) -> Outcome {
+pub fn run(parsed: &Parsed, log: &logging::Options) -> Outcome {
     let env = |name: &str| std::env::var(name).ok();
     let (settings, warnings) = settings(parsed, &env)?;
-    start_logging(&settings, log_level, None)?;
+    start_logging(&settings, log, None)?;
     for warning in warnings {
         tracing::warn!("{warning}");
     }
     runtime::block_on(processors().min(THREADS_MAX), async {
-        let mut signals = Signals::take()?;
+        let mut signals = Signals::take_for_service()?;
         let (plan, ports) = tokio::select! {
             planned = plan_in_time(settings) => planned?,
             signal = signals.next() => {

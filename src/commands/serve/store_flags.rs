@@ -1,7 +1,7 @@
 //! Every flag, key and environment variable of `mooncake_store_service` 0.3.13.post1, and ours.
 
 use crate::commands::flags::{Flag, Kind, Table, flag};
-use crate::commands::serve::LOG_LEVEL;
+use crate::commands::serve::{LOG_FILE, LOG_FILE_KEEP, LOG_FILE_MAX_SIZE, LOG_FORMAT, LOG_LEVEL};
 use crate::commands::unknown_key::STRICT;
 
 const ONLY_OFFLOAD: &str = "the SSD tier (offload) is not there yet";
@@ -80,6 +80,10 @@ const SERVICE: &[Flag] = &[
     )
     .not_in_file("use --max-wait-time"),
     LOG_LEVEL,
+    LOG_FILE,
+    LOG_FILE_MAX_SIZE,
+    LOG_FILE_KEEP,
+    LOG_FORMAT,
 ];
 
 const LOADERS: &[Flag] = &[

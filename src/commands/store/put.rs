@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +11,9 @@ use serde::Serialize;
 use crate::commands::args as parsers;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
+use crate::commands::runtime::Signals;
 use crate::commands::store::key;
-use crate::commands::store::link::LinkArgs;
+use crate::commands::store::link::{self, LinkArgs};
 use crate::commands::store::stat::{self, Presence};
 use crate::commands::transport::TransportArgs;
 use crate::engine::base::text::Quoted;
@@ -122,6 +123,20 @@ fn read_all<R: Read>(from: &str, input: io::Result<R>, room: u64) -> Result<Vec<
     }
 }
 
+/// All bytes of `file`, or of stdin.
+fn read(file: Option<&Path>) -> Result<Vec<u8>, Failure> {
+    let room = host::memory().map_or(u64::MAX, |memory| memory.available);
+    match file {
+        Some(path) => read_all(&path.display().to_string(), File::open(path), room),
+        None => {
+            if io::stdin().is_terminal() {
+                output::say("reading the value from the terminal; Ctrl-D ends it");
+            }
+            read_all("stdin", Ok(io::stdin().lock()), room)
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct Document<'a> {
     schema: &'static str,
@@ -135,7 +150,7 @@ struct Document<'a> {
 
 impl Args {
     pub(super) async fn run(self) -> Outcome {
-        let bytes = self.read()?;
+        let bytes = self.read_unless_stopped().await?;
         let len = bytes.len();
         let quoted = Quoted(&self.key);
         if len == 0 {
@@ -223,19 +238,17 @@ impl Args {
         }
     }
 
-    fn read(&self) -> Result<Vec<u8>, Failure> {
+    /// The object's bytes. A signal ends the wait for them: a terminal or a pipe may bring none.
+    async fn read_unless_stopped(&self) -> Result<Vec<u8>, Failure> {
         if let Some(text) = &self.value {
             return Ok(text.clone().into_bytes());
         }
-        let room = host::memory().map_or(u64::MAX, |memory| memory.available);
-        match self.file.as_ref().filter(|path| path.as_os_str() != "-") {
-            Some(path) => read_all(&path.display().to_string(), File::open(path), room),
-            None => {
-                if io::stdin().is_terminal() {
-                    output::say("reading the value from the terminal; Ctrl-D ends it");
-                }
-                read_all("stdin", Ok(io::stdin().lock()), room)
-            }
+        let mut signals = Signals::take()?;
+        let file = self.file.clone().filter(|path| path.as_os_str() != "-");
+        let reading = tokio::task::spawn_blocking(move || read(file.as_deref()));
+        tokio::select! {
+            read = reading => read.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())),
+            signal = signals.next() => Err(link::stopped(signal, &format!("put {}", Quoted(&self.key)))),
         }
     }
 

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::listen::Listen;
+use crate::commands::logging::FileOptions;
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::serve;
@@ -68,6 +69,8 @@ pub struct Args {
     /// One JSON document on stdout when it is ready
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    pub(in crate::commands) log: FileOptions,
 }
 
 /// Size of the segment, and how it was written.
@@ -103,7 +106,7 @@ impl Args {
     /// What the user has to know.
     pub fn run(self) -> Outcome {
         runtime::block_on(processors().clamp(2, THREADS_MAX), async {
-            let mut signals = Signals::take()?;
+            let mut signals = Signals::take_with_hangup()?;
             let mut store = tokio::select! {
                 store = Store::start(&self) => store?,
                 signal = signals.next() => return Ok(interrupted(signal)),

@@ -9,6 +9,7 @@ mod body;
 pub mod client;
 pub mod fetch;
 mod query;
+mod requests;
 pub mod samples;
 mod server;
 
@@ -16,6 +17,7 @@ pub use body::{Body, Pages, Pieces};
 pub use fetch::{FetchError, Fetched, Fetcher};
 pub use hyper::{Method, StatusCode};
 pub use query::{decode, param};
+pub use requests::Requests;
 pub use samples::Samples;
 pub use server::{Running, start};
 
@@ -58,7 +60,20 @@ pub type Response = hyper::Response<Body>;
 pub trait Handler: Send + Sync + 'static {
     /// Answer `request`. Dropped when it takes longer than [`Limits::answer`].
     fn handle(&self, request: Request) -> impl Future<Output = Response> + Send;
+
+    /// Where requests are counted, if they are.
+    fn requests(&self) -> Option<&Requests> {
+        None
+    }
+
+    /// The route that `path` belongs to: one of a few fixed texts, since it becomes a metric's label.
+    fn route(&self, _path: &str) -> &'static str {
+        OTHER_ROUTE
+    }
 }
+
+/// The route of a path that the server does not have.
+pub const OTHER_ROUTE: &str = "other";
 
 /// Bounds of one server.
 #[derive(Clone, Copy, Debug)]

@@ -18,6 +18,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::task::{self, AbortHandle, JoinHandle, JoinSet};
+use tracing::Level;
 
 use crate::engine::base::{HostPort, Mono};
 use crate::engine::env::{Env, Listener, Net, deadline};
@@ -89,7 +90,7 @@ async fn accept<E: Env, H: Handler>(
         if let Some((stream, peer)) = waiting.take() {
             if slots.open.len() < limit || slots.close_idle_longest(listener.port(), &peer, limit) {
                 let slot = Arc::new(Slot::new(server.env.now()));
-                let task = connections.spawn(connection(server.clone(), stream, stopped.clone(), slot.clone()));
+                let task = connections.spawn(connection(server.clone(), stream, peer, stopped.clone(), slot.clone()));
                 slots.open.insert(task.id(), (task, slot));
             } else {
                 waiting = Some((stream, peer));
@@ -127,6 +128,7 @@ async fn accept<E: Env, H: Handler>(
 async fn connection<E: Env, H: Handler>(
     server: Arc<Server<E, H>>,
     stream: <E::Net as Net>::Stream,
+    peer: String,
     mut stopped: watch::Receiver<bool>,
     slot: Arc<Slot>,
 ) {
@@ -140,11 +142,12 @@ async fn connection<E: Env, H: Handler>(
         period: None,
         moved: 0,
     };
+    let peer: Arc<str> = peer.into();
     let service = service_fn(move |request| {
-        let (server, slot) = (server.clone(), slot.clone());
+        let (server, slot, peer) = (server.clone(), slot.clone(), peer.clone());
         async move {
             slot.busy.store(true, Ordering::Relaxed);
-            let answer = server.answer(request).await;
+            let answer = server.answer_and_log(request, &peer).await;
             slot.touch(server.env.now());
             slot.busy.store(false, Ordering::Relaxed);
             Ok::<_, Infallible>(answer)
@@ -177,6 +180,25 @@ async fn told_to_stop(stopped: &mut watch::Receiver<bool>) {
 }
 
 impl<E: Env, H: Handler> Server<E, H> {
+    /// Answer, count, and log a line at debug level.
+    async fn answer_and_log(&self, request: hyper::Request<Incoming>, peer: &str) -> Response {
+        let began = self.env.now();
+        let method = request.method().clone();
+        let route = self.handler.route(request.uri().path());
+        let uri = tracing::enabled!(Level::DEBUG).then(|| request.uri().clone());
+        let response = self.answer(request).await;
+        let took = self.env.now().since(began);
+        if let Some(requests) = self.handler.requests() {
+            requests.record(route, &method, response.status(), took);
+        }
+        if let Some(uri) = uri {
+            let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+            let code = response.status().as_u16();
+            tracing::debug!(%method, %uri, peer, code, us, "HTTP");
+        }
+        response
+    }
+
     async fn answer(&self, request: hyper::Request<Incoming>) -> Response {
         let (head, mut incoming) = request.into_parts();
         let (body, _room) = if incoming.is_end_stream() {

@@ -19,6 +19,7 @@ mod scene;
 mod settings;
 mod words;
 
+pub use names::MCCTL_FLAGS;
 pub use node::{FILE_BYTES_MAX, Node};
 pub use programs::{METADATA_FLAGS, NODE_FLAGS, REFUSED_BY_MASTER, REFUSED_BY_NODE, Refused, UP_FLAGS};
 pub use read::proc::{environment, process as running_process};

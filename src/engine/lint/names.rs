@@ -184,7 +184,7 @@ pub const LIBRARY_FLAGS: &[MasterFlag] = &[
 ];
 
 /// The flags of `mcctl serve master` beside them.
-pub const MCCTL_FLAGS: &[&str] = &["log_level"];
+pub const MCCTL_FLAGS: &[&str] = &["log_level", "log_file", "log_file_max_size", "log_file_keep", "log_format"];
 
 /// The keys of a master's settings file: its flags, but for these.
 pub const NOT_A_KEY: &[&str] = &["port", "max_threads", "config_path", "client_ttl"];

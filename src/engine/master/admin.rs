@@ -3,13 +3,13 @@
 //!
 //! Routes, texts and status codes are those of mooncake_master 0.3.13 (captured; `fixtures/http/admin.txt`). Beyond it: `/ready`, which
 //! is 200 only while clients are answered; `/health` is 503 while RPC worker threads are stuck (upstream's is always 200);
-//! `/api/v1/mcctl/discovery`, which names the metadata mode of the nodes; `/query_key` decodes its key, and grants no lease; long lists
-//! are sent page by page, so that the state is never held for the length of a list. Upstream's routes for drain jobs and tenant quotas
-//! are not implemented.
+//! `/api/v1/mcctl/discovery`, which names the metadata mode of the nodes; `/version` and `/`, a list of routes; HEAD; `/query_key`
+//! decodes its key, and grants no lease; long lists are sent page by page, so that the state is never held for the length of a list.
+//! Upstream's routes for drain jobs and tenant quotas are not implemented.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -17,8 +17,8 @@ use serde::Serialize;
 use crate::engine::base::{ErrorCode, HostPort};
 use crate::engine::env::Env;
 use crate::engine::http::{
-    self, BindError, Body, Handler, Limits, Method, Request, Response, Running, StatusCode, answer, decode,
-    no_such_route,
+    self, BindError, Body, Handler, Limits, Method, OTHER_ROUTE, Request, Requests, Response, Running, StatusCode,
+    answer, decode, no_such_route,
 };
 use crate::engine::master::announcer::Announcer;
 use crate::engine::master::metrics::{SegmentUse, exposition};
@@ -32,7 +32,32 @@ pub struct Admin<E> {
     view: Arc<dyn AdminView>,
     readings: Mutex<Readings>,
     announcer: Option<Announcer<E>>,
+    requests: Arc<Requests>,
+    more_metrics: OnceLock<fn() -> String>,
 }
+
+/// Every route, for its metric and for `/`.
+const ROUTES: &[&str] = &[
+    "/",
+    "/metrics",
+    "/metrics/summary",
+    "/health",
+    "/ready",
+    "/role",
+    "/ha_status",
+    "/leader",
+    "/version",
+    "/get_all_keys",
+    "/get_all_segments",
+    "/get_segments_detail",
+    "/query_segment",
+    "/query_key",
+    "/batch_query_keys",
+    "/api/v1/segments/status",
+    "/api/v1/remove_all",
+    "/kv_events/status",
+    discovery::ROUTE,
+];
 
 impl<E: Env> Admin<E> {
     /// The surface over `view`.
@@ -43,7 +68,18 @@ impl<E: Env> Admin<E> {
     /// The surface over `view`, with [`discovery::ROUTE`] if there is an `announcer`.
     pub fn announcing(env: E, view: Arc<dyn AdminView>, announcer: Option<Announcer<E>>) -> Arc<Admin<E>> {
         let readings = Mutex::new(Readings::starting(env.now()));
-        Arc::new(Admin { env, view, readings, announcer })
+        let (requests, more_metrics) = (Arc::default(), OnceLock::new());
+        Arc::new(Admin { env, view, readings, announcer, requests, more_metrics })
+    }
+
+    /// Append what `more` gives to `/metrics`. The first call counts.
+    pub fn append_metrics(&self, more: fn() -> String) {
+        let _ = self.more_metrics.set(more);
+    }
+
+    /// The counts of its HTTP requests, in which other servers of the process may count theirs.
+    pub fn http_requests(&self) -> &Arc<Requests> {
+        &self.requests
     }
 
     /// Serve it at `at` (port 0 takes a free one).
@@ -74,11 +110,20 @@ impl<E: Env> Admin<E> {
 }
 
 impl<E: Env> Handler for Admin<E> {
+    fn requests(&self) -> Option<&Requests> {
+        Some(&self.requests)
+    }
+
+    fn route(&self, path: &str) -> &'static str {
+        ROUTES.iter().find(|route| **route == path).copied().unwrap_or(OTHER_ROUTE)
+    }
+
     async fn handle(&self, request: Request) -> Response {
         let service = self.view.service();
         let state = service.state;
         match (&request.method, request.path()) {
-            (&Method::GET, _) => {}
+            // A HEAD is answered like a GET; the server leaves the body out.
+            (&(Method::GET | Method::HEAD), _) => {}
             (&Method::POST, "/api/v1/remove_all") if state.is_serving() => return self.remove_all(&request).await,
             (&Method::POST, "/api/v1/remove_all") => return not_serving(),
             _ => return no_such_route(),
@@ -116,6 +161,11 @@ impl<E: Env> Handler for Admin<E> {
                 return text(StatusCode::SERVICE_UNAVAILABLE, PLAIN_TEXT, why);
             }
             discovery::ROUTE => return self.announcement(),
+            "/" => return text(StatusCode::OK, PLAIN_TEXT, ROUTES.join("\n") + "\n"),
+            "/version" => {
+                let (version, mooncake) = (env!("CARGO_PKG_VERSION"), MOONCAKE_VERSION);
+                return json(StatusCode::OK, &Version { version, mooncake });
+            }
             "/role" => return text(StatusCode::OK, PLAIN_TEXT, state.role().into()),
             "/ha_status" => return text(StatusCode::OK, PLAIN_TEXT, state.name().into()),
             "/leader" => {
@@ -153,7 +203,12 @@ impl<E: Env> Admin<E> {
         let (counters, gauges) = self.view.figures();
         let mut by_name = BTreeMap::<String, SegmentUse>::new();
         self.each_segment(|segment| add_use(&mut by_name, &segment));
-        exposition(&counters, &gauges, by_name.iter().map(|(name, usage)| (&**name, usage)))
+        let mut text = exposition(&counters, &gauges, by_name.iter().map(|(name, usage)| (&**name, usage)));
+        text.push_str(&self.requests.exposition());
+        if let Some(more) = self.more_metrics.get() {
+            text.push_str(&more());
+        }
+        text
     }
 
     fn announcement(&self) -> Response {
@@ -388,6 +443,12 @@ struct Health<'a> {
 }
 
 #[derive(Serialize)]
+struct Version<'a> {
+    version: &'a str,
+    mooncake: &'a str,
+}
+
+#[derive(Serialize)]
 struct Leader<'a> {
     present: bool,
     leader_address: Option<&'a str>,
@@ -486,6 +547,8 @@ impl std::fmt::Display for SixDigits {
     }
 }
 
+/// The release of Mooncake whose routes these are.
+const MOONCAKE_VERSION: &str = "0.3.13";
 const JSON: &str = "application/json; charset=utf-8";
 const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 /// What upstream says of all its other texts too.

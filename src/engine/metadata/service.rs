@@ -6,7 +6,7 @@
 //! them. A service that runs alone reads keys as the Python server of the wheel does ([`Keys::Trimmed`]). Nothing is kept on disk.
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -14,7 +14,8 @@ use tokio::sync::Semaphore;
 use crate::engine::base::HostPort;
 use crate::engine::env::Env;
 use crate::engine::http::{
-    self, BindError, Handler, Limits, Method, Request, Response, Running, StatusCode, answer, decode, no_such_route,
+    self, BindError, Handler, Limits, Method, OTHER_ROUTE, Request, Requests, Response, Running, StatusCode, answer,
+    decode, no_such_route,
 };
 use crate::engine::metadata::table::{Forgotten, Put, Table};
 use crate::engine::metadata::{KeySpace, VALUE_BYTES_MAX, probe};
@@ -43,6 +44,7 @@ struct Shared<E> {
     table: Mutex<Table>,
     /// Owners that are being asked at once; beyond that a conflict is refused without a question.
     probes: Semaphore,
+    requests: OnceLock<Arc<Requests>>,
 }
 
 impl<E> Clone for MetadataService<E> {
@@ -60,7 +62,14 @@ impl<E: Env> MetadataService<E> {
     /// An empty service that reads keys as `reading` says.
     pub fn reading(env: E, keys: KeySpace, reading: Keys) -> MetadataService<E> {
         let probes = Semaphore::new(PROBES_MAX);
-        MetadataService { shared: Arc::new(Shared { env, reading, keys, table: Mutex::default(), probes }) }
+        MetadataService {
+            shared: Arc::new(Shared { env, reading, keys, table: Mutex::default(), probes, requests: OnceLock::new() }),
+        }
+    }
+
+    /// Count its requests among `requests`, whose owner reports them. The first call counts.
+    pub fn count_in(&self, requests: Arc<Requests>) {
+        let _ = self.shared.requests.set(requests);
     }
 
     /// Serve it at `at` (port 0 takes a free one). It can be served at several addresses.
@@ -93,10 +102,23 @@ impl<E: Env> MetadataService<E> {
 }
 
 impl<E: Env> Handler for Shared<E> {
+    fn requests(&self) -> Option<&Requests> {
+        self.requests.get().map(|requests| &**requests)
+    }
+
+    fn route(&self, path: &str) -> &'static str {
+        match path {
+            "/metadata" => "/metadata",
+            // Counted beside the admin HTTP's own.
+            "/health" => "metadata:/health",
+            _ => OTHER_ROUTE,
+        }
+    }
+
     async fn handle(&self, request: Request) -> Response {
         match (request.path(), &request.method) {
             ("/metadata", &(Method::GET | Method::PUT | Method::DELETE)) => {}
-            ("/health", &Method::GET) => return answer(StatusCode::OK, "", "OK"),
+            ("/health", &(Method::GET | Method::HEAD)) => return answer(StatusCode::OK, "", "OK"),
             _ => return no_such_route(),
         }
         let given = request.param("key").unwrap_or_default();

@@ -11,8 +11,10 @@ use std::time::Duration;
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tracing::Level;
 
 use crate::engine::env::{Env, Net, deadline};
+use crate::engine::rpc::log;
 use crate::engine::rpc::server::Service;
 use crate::engine::wire::frame::{
     self, FrameError, REQUEST_BODY_BYTES_MAX, REQUEST_HEADER_BYTES, RequestHeader, RpcErrc,
@@ -227,10 +229,10 @@ async fn answer_apart<'a, E: Env, S: Service>(
     room: Option<SemaphorePermit<'a>>,
 ) -> Option<(Vec<u8>, Option<DecodeError>, Option<SemaphorePermit<'a>>)> {
     let turn = shared.long_calls.clone()?.acquire_owned().await.ok()?;
-    let service = shared.service.clone();
+    let (service, env) = (shared.service.clone(), shared.env.clone());
     let work = move || {
         let mut output = Vec::new();
-        let misfit = answer(&*service, &peer, call.method, call.seq, &call.body, &mut output).err();
+        let misfit = answer(&*service, &env, &peer, call.method, call.seq, &call.body, &mut output).err();
         (output, misfit, turn)
     };
     // A panic there ends this connection, as one here would.
@@ -254,7 +256,7 @@ async fn until_gone(stream: &mut (impl AsyncRead + Unpin), input: &mut BytesMut)
 }
 
 /// Answer the requests that are whole in `input`, one after the other, until something else has to come first.
-fn answer_waiting<E, S: Service>(
+fn answer_waiting<E: Env, S: Service>(
     shared: &Shared<E, S>,
     input: &mut BytesMut,
     output: &mut Vec<u8>,
@@ -288,7 +290,7 @@ fn answer_waiting<E, S: Service>(
                 return Ok(Next::Apart(call));
             }
             Some(method) => {
-                if let Err(error) = answer(service, peer, method, header.seq, body, output) {
+                if let Err(error) = answer(service, &shared.env, peer, method, header.seq, body, output) {
                     misfits.report(peer, method, &error);
                 }
             }
@@ -304,13 +306,17 @@ fn answer_waiting<E, S: Service>(
 /// Append the answer to one request; the error is why the answer is a refusal.
 fn answer(
     service: &impl Service,
+    env: &impl Env,
     peer: &str,
     method: Method,
     seq: u32,
     body: &[u8],
     output: &mut Vec<u8>,
 ) -> Result<(), DecodeError> {
-    let answered = frame::put_response(output, seq, |out| service.answer(peer, method, body, out));
+    let answered = frame::put_response(output, seq, |out| match tracing::enabled!(Level::DEBUG) {
+        false => service.answer(peer, method, body, out),
+        true => log::answer(service, env, peer, method, body, out),
+    });
     if answered.is_err() {
         frame::put_error(output, seq, RpcErrc::INVALID_RPC_ARGUMENTS, "invalid rpc arg");
     }

@@ -4,6 +4,7 @@
 
 pub mod client;
 pub mod connection;
+mod log;
 pub mod polls;
 pub mod server;
 

@@ -177,8 +177,9 @@ impl<E: Env> Lending<E> {
         Ok(())
     }
 
-    /// Take everything back from the master. Objects on it are lost.
-    pub async fn stop(&self) {
+    /// Take everything back from the master; objects on it are lost. The result is why a call to the master had no answer.
+    pub async fn stop(&self) -> Option<String> {
+        let mut gone = None;
         let heartbeat = self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(heartbeat) = heartbeat {
             heartbeat.abort();
@@ -189,11 +190,12 @@ impl<E: Env> Lending<E> {
             match deadline(env, UNMOUNT, unmount).await {
                 Ok(Ok(Ok(()))) => tracing::info!(segment = %segment.name, "segment unmounted"),
                 Ok(Ok(Err(code))) => tracing::warn!(%code, "the master refused to unmount the segment"),
-                Ok(Err(error)) => tracing::warn!(%error, "the segment could not be unmounted; the master will notice"),
-                Err(late) => tracing::warn!(%late, "the segment could not be unmounted; the master will notice"),
+                Ok(Err(error)) => gone = Some(error.to_string()),
+                Err(late) => gone = Some(late.to_string()),
             }
             self.release(registration).await;
         }
+        gone
     }
 
     async fn release(&self, registration: Registration) {

@@ -186,13 +186,20 @@ impl<E: Env> Node<E> {
 
     /// Take all segments back from the master, then stop. Objects on it are lost.
     pub async fn stop(self) {
-        self.lending.stop().await;
+        let gone = self.lending.stop().await;
         if let Some(local) = self.local
             && let Err(error) = self.client.engine().deregister(local).await
         {
             tracing::debug!(%error, "the local buffer could not be deregistered");
         }
-        stop_engine(self.client.engine()).await;
+        let withdrawn = self.client.engine().shutdown().await;
+        // The master, and the metadata service in it, are often stopped together with their nodes: no reason to warn.
+        if let Some(error) = &gone {
+            let withdrawn = withdrawn.is_ok();
+            tracing::info!(error, withdrawn, "segments not unmounted: the master does not answer, or has stopped too");
+        } else if let Err(error) = withdrawn {
+            tracing::warn!(%error, "the transfer engine's records could not be removed");
+        }
     }
 }
 

@@ -18,7 +18,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::engine::base::{ErrorCode, HostPort, ObjectKey, SegmentId};
 use crate::engine::env::{Env, deadline};
 use crate::engine::http::{
-    self, BindError, Handler, Limits, Method, Request, Response, Running, StatusCode, answer, decode,
+    self, BindError, Handler, Limits, Method, OTHER_ROUTE, Request, Requests, Response, Running, StatusCode, answer,
+    decode,
 };
 use crate::engine::store::rest_segments;
 use crate::engine::store::ways::Ways;
@@ -51,6 +52,11 @@ pub trait ObjectStore: Send + Sync + 'static {
 
     /// What has gone through the node.
     fn figures(&self) -> NodeFigures;
+
+    /// Families to append to `/metrics`, as Prometheus text.
+    fn more_metrics(&self) -> String {
+        String::new()
+    }
 }
 
 /// Room in memory for objects that are read, from before that until the last byte has left. Cheap to clone.
@@ -139,8 +145,8 @@ pub struct NodeFigures {
 /// # Errors
 /// [`BindError`] when the address cannot be taken.
 pub async fn start<E: Env, S: ObjectStore>(env: E, at: &HostPort, store: Arc<S>) -> Result<Running, BindError> {
-    let rest =
-        Rest { env: env.clone(), store, storing: Semaphore::new(STORING_MAX), room: Room::new(READING_BYTES_MAX) };
+    let (storing, room) = (Semaphore::new(STORING_MAX), Room::new(READING_BYTES_MAX));
+    let rest = Rest { env: env.clone(), store, storing, room, requests: Requests::default() };
     http::start(env, at, LIMITS, Arc::new(rest)).await
 }
 
@@ -151,9 +157,22 @@ struct Rest<E, S> {
     storing: Semaphore,
     /// Memory for objects that are read.
     room: Room,
+    requests: Requests,
 }
 
 impl<E: Env, S: ObjectStore> Handler for Rest<E, S> {
+    fn requests(&self) -> Option<&Requests> {
+        Some(&self.requests)
+    }
+
+    fn route(&self, path: &str) -> &'static str {
+        let fixed = ["/api/put", "/api/remove_all", "/health", "/metrics", "/transport"];
+        fixed.into_iter().find(|route| *route == path).unwrap_or_else(|| {
+            let of_key = VERBS.iter().find(|(prefix, _)| path.starts_with(prefix));
+            of_key.map_or(OTHER_ROUTE, |(prefix, _)| prefix)
+        })
+    }
+
     async fn handle(&self, request: Request) -> Response {
         match deadline(&self.env, OPERATION_LIMIT, self.route(request)).await {
             Ok(response) => response,
@@ -172,7 +191,11 @@ impl<E: Env, S: ObjectStore> Rest<E, S> {
             "/api/remove_all" if deleting => self.remove_all().await,
             "/api/remove_all" => other_method("DELETE"),
             "/health" if reading => self.health(),
-            "/metrics" if reading => answer(StatusCode::OK, METRICS_TEXT, metrics(&self.store.figures())),
+            "/metrics" if reading => {
+                let own = metrics(&self.store.figures());
+                let text = own + &self.requests.exposition() + &self.store.more_metrics();
+                answer(StatusCode::OK, METRICS_TEXT, text)
+            }
             "/transport" if reading => json(StatusCode::OK, &self.store.figures().ways),
             path if rest_segments::is_route(path) => match request.method {
                 Method::POST => rest_segments::answer(&*self.store, path, &request.body).await,

@@ -11,6 +11,7 @@ pub mod host;
 pub mod hugetlb;
 pub mod interface;
 pub mod memory;
+pub mod own;
 pub mod pages;
 pub mod ports;
 pub mod process;

@@ -111,6 +111,44 @@ macro_rules! rpc_methods {
             })*
         }
 
+        /// What a log line reports of a call, from the bytes of its request and answer.
+        #[allow(clippy::needless_borrow, reason = "the borrow decides which trait's function is called: see `Outlined`")]
+        pub mod outline {
+            use super::*;
+
+            /// The keys that a request names; 0 where it does not decode.
+            pub fn keys<'a>(method: Method, body: &'a [u8]) -> usize {
+                let count = || -> Result<usize, DecodeError> {
+                    #[allow(unused_mut, reason = "a method without arguments names no key")]
+                    let mut keys = 0;
+                    match method {
+                        $(Method::$name => {
+                            #[allow(unused_mut, unused_variables, reason = "a method without arguments has no body")]
+                            let mut reader = open_request(method, body)?;
+                            $(
+                                let $arg = <$ty as Wire<'a>>::get(&mut reader)?;
+                                if names_keys(stringify!($arg)) {
+                                    keys += (&Outlined(&$arg)).items();
+                                }
+                            )*
+                        })*
+                    }
+                    Ok(keys)
+                };
+                count().unwrap_or(0)
+            }
+
+            /// How the master answered: `ok`, an error's name and number, or of a batch how many items failed.
+            pub fn result(method: Method, body: &[u8]) -> String {
+                match method {
+                    $(Method::$name => match pack::decode::<$ret>(body, method.response_type()) {
+                        Ok(answer) => (&Outlined(&answer)).outcome(),
+                        Err(_) => "the answer does not decode".to_owned(),
+                    })*
+                }
+            }
+        }
+
         /// Decode a request or response of any method and write it again, with its type literal or without: what tests, fuzzers
         /// and protocol tools need. Gives the value as text, too.
         pub mod transcode {
@@ -340,6 +378,57 @@ rpc_methods! {
     GetNoFSegmentsByName "0.3.11" fn get_nof_segments_by_name(name: Text<'a>) -> Expected<Vec<NofSegmentOwner>>;
 }
 
+/// Is the argument called `name` one or more keys?
+fn names_keys(name: &str) -> bool {
+    matches!(name, "key" | "keys" | "object" | "objects")
+}
+
+/// A value of a request or an answer. A function of [`OfList`] or [`OfAnswer`] goes before one of [`OfAny`], since calls look for
+/// functions of the value itself first.
+struct Outlined<'a, T>(&'a T);
+
+trait OfAny {
+    fn items(&self) -> usize {
+        1
+    }
+
+    fn outcome(&self) -> String {
+        "ok".to_owned()
+    }
+}
+
+impl<T> OfAny for &Outlined<'_, T> {}
+
+trait OfList {
+    fn items(&self) -> usize;
+}
+
+impl<T> OfList for Outlined<'_, Vec<T>> {
+    fn items(&self) -> usize {
+        self.0.len()
+    }
+}
+
+trait OfAnswer {
+    fn outcome(&self) -> String;
+}
+
+impl<T> OfAnswer for Outlined<'_, Expected<T>> {
+    fn outcome(&self) -> String {
+        self.0.as_ref().map_or_else(ToString::to_string, |_| "ok".to_owned())
+    }
+}
+
+impl<T> OfAnswer for Outlined<'_, Vec<Expected<T>>> {
+    fn outcome(&self) -> String {
+        let mut failed = self.0.iter().filter_map(|item| item.as_ref().err());
+        match failed.next() {
+            None => "ok".to_owned(),
+            Some(first) => format!("{} of {} failed, first {first}", failed.count() + 1, self.0.len()),
+        }
+    }
+}
+
 /// The class whose member functions upstream registers; part of each method's id.
 const CLASS: &str = "mooncake::WrappedMasterService::";
 
@@ -419,5 +508,38 @@ fn wants_literal(body: &[u8]) -> bool {
 fn encode_request(out: &mut Vec<u8>, method: Method, longest: usize, put: impl FnOnce(&mut pack::Packer<'_>)) {
     if let Some(info) = method.request_type() {
         pack::encode(out, info, false, longest, put);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::base::ErrorCode;
+
+    #[test]
+    fn an_outline_has_the_number_of_keys_and_the_result() {
+        let keys: Vec<Text<'_>> = ["a", "b", "c"].map(Text::from).to_vec();
+        let mut body = Vec::new();
+        let longest = keys.longest();
+        encode_request(&mut body, Method::BatchExistKey, longest, |packer| {
+            keys.put(packer);
+            Text::from("t").put(packer);
+        });
+        assert_eq!(outline::keys(Method::BatchExistKey, &body), 3);
+        assert_eq!(outline::keys(Method::ServiceReady, &[]), 0);
+        assert_eq!(outline::keys(Method::ExistKey, b"nonsense"), 0);
+        let result = |answer: Vec<Expected<bool>>| {
+            let mut out = Vec::new();
+            let info = Method::BatchExistKey.response_type();
+            pack::encode(&mut out, info, false, answer.longest(), |packer| answer.put(packer));
+            outline::result(Method::BatchExistKey, &out)
+        };
+        assert_eq!(result(vec![Ok(true), Ok(false)]), "ok");
+        let missing = ErrorCode::OBJECT_NOT_FOUND;
+        assert_eq!(result(vec![Ok(true), Err(missing), Err(missing)]), format!("2 of 3 failed, first {missing}"));
+        let mut out = Vec::new();
+        let (info, answer) = (Method::ExistKey.response_type(), Expected::<bool>::Err(missing));
+        pack::encode(&mut out, info, false, answer.longest(), |packer| answer.put(packer));
+        assert_eq!(outline::result(Method::ExistKey, &out), missing.to_string());
     }
 }

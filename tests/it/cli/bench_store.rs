@@ -3,6 +3,7 @@
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
+use super::serve::master;
 use super::service::Service;
 use super::{Run, command, mcctl};
 
@@ -145,4 +146,18 @@ fn what_cannot_be_measured_is_refused() {
         assert!(said.contains(part), "no '{part}' in {said}");
     }
     assert!(!said.contains("within 0 ms") && !said.contains("--max-wait-time"), "{said}");
+}
+
+#[test]
+fn a_store_whose_only_node_is_unreachable_is_3() {
+    let (_master, rpc, _) = master(&[]);
+    let at = format!("--master=127.0.0.1:{rpc}");
+    let mut args = vec!["serve", "store", &at, "--host=127.0.0.1", "--port=0", "--local-hostname=127.0.0.1"];
+    args.extend(["--segment-size=16mb", "--local-buffer-size=0"]);
+    let mut node = Service::start(command(&args));
+    node.line_with("REST API started on port ");
+    // Its segment stays mounted until the master misses its pings.
+    node.stop(Signal::SIGKILL);
+    let run = mcctl(&["bench", "store", &at, "--object-size=1kb", "--objects=16"]);
+    assert_eq!(run.code, 3, "{run:?}");
 }

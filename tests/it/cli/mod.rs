@@ -9,6 +9,7 @@ mod files;
 mod flags;
 mod help;
 mod link;
+mod logs;
 mod node;
 mod objects;
 mod patience;

@@ -2,13 +2,16 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use super::serve::master;
 use super::service::Service;
 use super::{Run, command, mcctl};
+use crate::peer::process::{PATIENCE, wait_until};
 
 /// A server that does `answer` with each connection, for as long as the test runs.
 fn server(answer: impl Fn(TcpStream) + Send + Sync + Copy + 'static) -> u16 {
@@ -145,4 +148,30 @@ fn a_signal_ends_a_client_in_time_whose_metadata_service_is_stuck() {
     let began = Instant::now();
     assert_eq!(put.stop(Signal::SIGINT), 1);
     assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_signal_ends_a_put_that_waits_for_stdin() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let mut put = command(&["store", "put", "k", "--master=127.0.0.1:1"])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let status = format!("/proc/{}/status", put.id());
+        // Both signals are taken over before stdin is read.
+        wait_until("signal handlers", PATIENCE, || {
+            let text = std::fs::read_to_string(&status).unwrap_or_default();
+            let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+            [2, 15].iter().all(|number| caught & (1 << (number - 1)) != 0)
+        });
+        kill(Pid::from_raw(i32::try_from(put.id()).expect("a pid")), signal).expect("it runs");
+        let mut ended = None;
+        wait_until("its end", PATIENCE, || {
+            ended = put.try_wait().expect("our child");
+            ended.is_some()
+        });
+        assert_eq!(ended.and_then(|status| status.code()), Some(1), "{signal}");
+    }
 }

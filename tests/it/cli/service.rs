@@ -123,6 +123,11 @@ pub fn get(port: u16, target: &str) -> (u16, String) {
     ask(port, "GET", target, "")
 }
 
+/// The status and body of a HEAD.
+pub fn head(port: u16, target: &str) -> (u16, String) {
+    ask(port, "HEAD", target, "")
+}
+
 /// The status of a PUT of `body`.
 pub fn put(port: u16, target: &str, body: &str) -> u16 {
     ask(port, "PUT", target, body).0

@@ -218,3 +218,11 @@ fn a_segment_larger_than_the_memory_is_4_and_one_that_is_no_size_is_2() {
     ]);
     assert!(run.fails(2).contains("too small"), "{run:?}");
 }
+
+#[test]
+fn sighup_ends_it_as_sigterm_does() {
+    let mut service = Service::start(command(&up(&[])));
+    service.line_with("ready");
+    assert_eq!(service.stop(Signal::SIGHUP), 0);
+    assert!(service.all_lines().iter().any(|line| line.contains("SIGHUP")));
+}

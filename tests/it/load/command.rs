@@ -89,6 +89,17 @@ fn the_published_command_lines_of_bench_multiturn_are_taken() {
 }
 
 #[test]
+fn an_endpoint_that_refuses_every_request_is_an_error_without_tables() {
+    let refuse = |_| Manner::Status(404, "");
+    let args = ["--num-clients=2", "--num-rounds=1", "--request-rate=100", "--request-length=16", "--output-length=1"];
+    let (run, _) = bench(refuse, &args);
+    let text = run.fails(3);
+    assert!(text.contains("error: no request to http://127.0.0.1:") && text.contains("404"), "{text}");
+    let (run, _) = bench(refuse, &[&args[..], &["--json"]].concat());
+    assert_eq!((run.code, document(&run)["passes"][0]["completed"].as_u64()), (3, Some(0)), "{run:?}");
+}
+
+#[test]
 fn nobody_at_home_gives_3_and_a_wrong_line_2() {
     // With the defaults, which are a request a second for half an hour.
     let folder = tempfile::tempdir().expect("a folder");

@@ -86,16 +86,24 @@ impl Leave {
             Some(path) if path.as_os_str() != "-" => {
                 let text = serde_json::to_string(report).expect("our own documents have only text keys");
                 troubles.extend(write(path, &(text + "\n")).err());
-                output::data(table::render(report))
+                shown_to_people(report)
             }
             Some(_) => output::json(report),
-            None => output::data(table::render(report)),
+            None => shown_to_people(report),
         };
         for trouble in &troubles {
             self.screen.warn(&format!("error: {trouble}"));
         }
         shown?;
         Ok(if troubles.is_empty() || exit == Exit::Bug { exit } else { Exit::Host })
+    }
+}
+
+/// The report on stdout; where no request succeeded, an error instead of empty tables.
+fn shown_to_people(report: &Report) -> Result<(), Failure> {
+    match report.refused() {
+        Some(failure) => Err(failure),
+        None => output::data(table::render(report)),
     }
 }
 

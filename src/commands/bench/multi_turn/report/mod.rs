@@ -18,11 +18,14 @@ use crate::commands::bench::multi_turn::goals::Goals;
 use crate::commands::bench::multi_turn::kep74::Kep74Report;
 use crate::commands::bench::multi_turn::measure::Measured;
 use crate::commands::bench::multi_turn::swept::SweepReport;
-use crate::commands::bench::sheet::Section;
-use crate::commands::error::Exit;
+use crate::commands::bench::sheet::{Section, cut};
+use crate::commands::error::{Exit, Failure};
 
 pub(in crate::commands::bench) use identity::{Identity, utc};
 pub(in crate::commands::bench) use pass::{PassReport, SeriesReport};
+
+/// Kinds of failures that one error names.
+const FAILURES_SHOWN: usize = 3;
 
 /// The document. Latencies are in milliseconds.
 #[derive(Debug, Serialize)]
@@ -86,6 +89,28 @@ impl Report {
             (_, 0, 0) if !self.broke => Exit::Done,
             _ => Exit::No,
         }
+    }
+
+    /// The error of a run in which no request succeeded: there is nothing to show of it but why.
+    pub fn refused(&self) -> Option<Failure> {
+        let first = self.passes.iter().find(|pass| !pass.failures.is_empty())?;
+        if self.exit() != Exit::Unreachable {
+            return None;
+        }
+        let failed: u64 = self.passes.iter().map(|pass| pass.failed).sum();
+        let found = first
+            .failures
+            .iter()
+            .map(|(kind, failed)| format!("{} x {kind}: {}", failed.count, cut(&failed.first, 200)));
+        let (mut found, more) = (found.take(FAILURES_SHOWN).collect::<Vec<_>>(), first.failures.len());
+        if more > FAILURES_SHOWN {
+            found.push(format!("{} more kinds", more - FAILURES_SHOWN));
+        }
+        Some(
+            Failure::unreachable(format!("no request to {} succeeded: {failed} of {failed} failed", first.target))
+                .found(found.join("; "))
+                .next("check that --url names a SGLang server, and that --api fits it"),
+        )
     }
 
     /// All doubts, with the passes that each is about where there are several.

@@ -1,0 +1,43 @@
+//! What a service's `/metrics` page has of the process itself: its release, and the standard `process_*` families.
+
+use std::fmt::Write;
+
+use crate::engine::sys::own;
+
+/// The release of Mooncake that is spoken.
+const MOONCAKE: &str = "0.3.13";
+
+/// The families as Prometheus text.
+pub fn process() -> String {
+    let found = own::figures();
+    let mut text = format!(
+        "# HELP mcctl_build_info The release of mcctl, and the release of Mooncake that it speaks\n\
+         # TYPE mcctl_build_info gauge\n\
+         mcctl_build_info{{version=\"{}\",mooncake=\"{MOONCAKE}\"}} 1\n",
+        env!("CARGO_PKG_VERSION")
+    );
+    let whole = |value: Option<u64>| value.map(|value| value.to_string());
+    for (name, kind, help, value) in [
+        (
+            "process_cpu_seconds_total",
+            "counter",
+            "Total user and system CPU time spent in seconds",
+            Some(found.cpu.as_secs_f64().to_string()),
+        ),
+        ("process_resident_memory_bytes", "gauge", "Resident memory size in bytes", whole(found.resident_bytes)),
+        ("process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes", whole(found.virtual_bytes)),
+        ("process_threads", "gauge", "Number of threads", whole(found.threads)),
+        ("process_open_fds", "gauge", "Number of open file descriptors", whole(found.open_files)),
+        ("process_max_fds", "gauge", "Maximum number of open file descriptors", whole(found.files_max)),
+        (
+            "process_start_time_seconds",
+            "gauge",
+            "Start time of the process since the Unix epoch in seconds",
+            found.started.map(|started| started.to_string()),
+        ),
+    ] {
+        let Some(value) = value else { continue };
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
+    }
+    text
+}

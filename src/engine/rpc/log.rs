@@ -1,0 +1,29 @@
+//! The debug line of a call.
+
+use crate::engine::env::Env;
+use crate::engine::rpc::Service;
+use crate::engine::wire::{DecodeError, Method, method};
+
+/// Let `service` answer, and log the call at debug level: method, peer, key count, result and microseconds.
+///
+/// # Errors
+/// As [`Service::answer`].
+pub fn answer(
+    service: &impl Service,
+    env: &impl Env,
+    peer: &str,
+    method: Method,
+    body: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), DecodeError> {
+    let (began, start) = (env.now(), out.len());
+    let answered = service.answer(peer, method, body, out);
+    let us = u64::try_from(env.now().since(began).as_micros()).unwrap_or(u64::MAX);
+    let keys = method::outline::keys(method, body);
+    let result = match &answered {
+        Ok(()) => method::outline::result(method, &out[start..]),
+        Err(_) => "the request does not decode".to_owned(),
+    };
+    tracing::debug!(method = method.name(), peer, keys, result, us, "RPC");
+    answered
+}
