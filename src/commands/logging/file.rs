@@ -18,12 +18,12 @@ pub struct LogFile {
     /// Rotated files to keep.
     keep: u32,
     file: File,
-    /// Bytes in the file.
-    len: u64,
+    /// Bytes in the file; `None` for one that is never rotated: a device, a pipe, or a name of an open file such as `/dev/stdout`.
+    len: Option<u64>,
     /// Lines lost since the last successful write.
     lost: u64,
-    /// What failed and was reported; empty after success.
-    failing: Option<&'static str>,
+    /// Steps that failed and were reported, each until it succeeds.
+    failing: Vec<&'static str>,
 }
 
 impl LogFile {
@@ -33,7 +33,7 @@ impl LogFile {
     /// The path cannot be opened for writing.
     pub fn open(path: &Path, max: u64, keep: u32) -> io::Result<LogFile> {
         let (file, len) = append_to(path)?;
-        Ok(LogFile { path: path.to_owned(), max, keep, file, len, lost: 0, failing: None })
+        Ok(LogFile { path: path.to_owned(), max, keep, file, len, lost: 0, failing: Vec::new() })
     }
 
     /// `PATH.N`.
@@ -46,18 +46,15 @@ impl LogFile {
     fn rotate(&mut self) -> io::Result<()> {
         if self.keep == 0 {
             self.file.set_len(0)?;
-            self.len = 0;
+            self.len = Some(0);
             return Ok(());
         }
-        for number in (1..self.keep).rev() {
-            match fs::rename(self.rotated(number), self.rotated(number + 1)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
+        // Nothing is at the path when it was moved away, or could not be opened after the last rotation: the others keep their numbers.
+        if fs::symlink_metadata(&self.path).is_ok() {
+            for number in (1..self.keep).rev() {
+                rename(&self.rotated(number), &self.rotated(number + 1))?;
             }
-        }
-        match fs::rename(&self.path, self.rotated(1)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+            rename(&self.path, &self.rotated(1))?;
         }
         (self.file, self.len) = append_to(&self.path)?;
         Ok(())
@@ -65,14 +62,15 @@ impl LogFile {
 
     /// The part of `lines`, whole lines, that goes into the current file.
     fn fitting(&self, lines: &[u8]) -> usize {
-        let room = usize::try_from(self.max.saturating_sub(self.len)).unwrap_or(usize::MAX);
-        if self.max == 0 || lines.len() <= room {
+        let Some(len) = self.len.filter(|_| self.max > 0) else { return lines.len() };
+        let room = usize::try_from(self.max.saturating_sub(len)).unwrap_or(usize::MAX);
+        if lines.len() <= room {
             return lines.len();
         }
         match memchr::memrchr(b'\n', &lines[..room]) {
             Some(end) => end + 1,
             // An empty file takes one line, however long.
-            None if self.len == 0 => memchr::memchr(b'\n', lines).map_or(lines.len(), |end| end + 1),
+            None if len == 0 => memchr::memchr(b'\n', lines).map_or(lines.len(), |end| end + 1),
             None => 0,
         }
     }
@@ -92,19 +90,30 @@ impl LogFile {
             };
             // No half line stays behind, unless another process writes the same file.
             let whole = memchr::memrchr(b'\n', &lines[..done]).map_or(0, |end| end + 1);
-            if self.file.metadata().is_ok_and(|now| now.is_file() && now.len() == self.len + done as u64) {
-                let _ = self.file.set_len(self.len + whole as u64);
+            let before = self.len.filter(|len| self.file.metadata().is_ok_and(|now| now.len() == len + done as u64));
+            if let Some(before) = before {
+                let _ = self.file.set_len(before + whole as u64);
             }
-            self.len += whole as u64;
+            self.grow(whole);
             return Err((whole, error));
         }
-        self.len += lines.len() as u64;
+        self.grow(lines.len());
         Ok(())
     }
 
-    /// Report `error` on stderr, unless the same step has failed since the last success.
+    fn grow(&mut self, bytes: usize) {
+        self.len = self.len.map(|len| len + bytes as u64);
+    }
+
+    /// `step` succeeded: its next failure is reported again.
+    fn succeeded(&mut self, step: &'static str) {
+        self.failing.retain(|failing| *failing != step);
+    }
+
+    /// Report `error` on stderr, unless `step` has not succeeded since its last report.
     fn report(&mut self, step: &'static str, error: &io::Error) {
-        if self.failing.replace(step) != Some(step) {
+        if !self.failing.contains(&step) {
+            self.failing.push(step);
             let path = self.path.display();
             sink::stderr().push(format!("warning: cannot {step} the log file {path}: {error}\n").as_bytes());
         }
@@ -117,7 +126,10 @@ impl Output for LogFile {
             let mut fitting = self.fitting(lines);
             if fitting == 0 {
                 match self.rotate() {
-                    Ok(()) => continue,
+                    Ok(()) => {
+                        self.succeeded("rotate");
+                        continue;
+                    }
                     // Better a large file than none.
                     Err(error) => {
                         self.report("rotate", &error);
@@ -130,9 +142,7 @@ impl Output for LogFile {
                 return self.report("write", &error);
             }
             lines = &lines[fitting..];
-            if self.failing == Some("write") {
-                self.failing = None;
-            }
+            self.succeeded("write");
             let lost = std::mem::take(&mut self.lost);
             if lost > 0 {
                 tracing::warn!(lost, "log lines were lost: the log file could not be written");
@@ -143,7 +153,7 @@ impl Output for LogFile {
     fn reopen(&mut self) {
         match append_to(&self.path) {
             Ok((file, len)) => {
-                (self.file, self.len, self.failing) = (file, len, None);
+                (self.file, self.len, self.failing) = (file, len, Vec::new());
                 tracing::info!("log file opened again: {}", self.path.display());
             }
             Err(error) => self.report("open again", &error),
@@ -151,12 +161,29 @@ impl Output for LogFile {
     }
 }
 
-/// `path` opened for appending, and the bytes in it.
-fn append_to(path: &Path) -> io::Result<(File, u64)> {
+/// `path` opened for appending, and its [`LogFile::len`].
+fn append_to(path: &Path) -> io::Result<(File, Option<u64>)> {
     let file = OpenOptions::new().append(true).create(true).open(path)?;
     let about = file.metadata()?;
-    // A device or a pipe has no length and is not rotated.
-    Ok((file, if about.is_file() { about.len() } else { 0 }))
+    let rotates = about.is_file() && !is_in_proc(path);
+    Ok((file, rotates.then_some(about.len())))
+}
+
+/// Is `path` in /proc, or a link to there? To rename it would take a name away from other programs.
+fn is_in_proc(path: &Path) -> bool {
+    let is_below = |path: &Path| {
+        let folder = path.parent().and_then(|folder| fs::canonicalize(folder).ok());
+        folder.is_some_and(|folder| folder.starts_with("/proc"))
+    };
+    is_below(path) || fs::read_link(path).is_ok_and(|target| is_below(&target))
+}
+
+/// Rename a file that may be missing.
+fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::rename(from, to) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -222,6 +249,33 @@ mod tests {
         let mut file = LogFile::open(Path::new("/dev/full"), 0, 0).expect("it opens");
         file.write(b"1\n2\n");
         file.write(b"3\n");
-        assert_eq!((file.lost, file.failing), (3, Some("write")));
+        assert_eq!((file.lost, file.failing), (3, vec!["write"]));
+    }
+
+    #[test]
+    fn devices_and_names_of_open_files_are_never_rotated() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (path, link) = (dir.path().join("log"), dir.path().join("link"));
+        let open = File::create(&path).expect("created");
+        let number = std::os::fd::AsRawFd::as_raw_fd(&open);
+        std::os::unix::fs::symlink(format!("/proc/self/fd/{number}"), &link).expect("linked");
+        for name in [Path::new("/dev/null"), &link, &PathBuf::from(format!("/dev/fd/{number}"))] {
+            let mut file = LogFile::open(name, 4, 1).expect("it opens");
+            file.write(b"aaa\nbbb\nccc\n");
+            assert!(file.failing.is_empty() && !file.rotated(1).exists(), "{}", name.display());
+        }
+        assert_eq!(text(&path), "aaa\nbbb\nccc\n".repeat(2));
+    }
+
+    #[test]
+    fn rotated_files_keep_their_numbers_when_the_current_file_was_moved_away() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("log");
+        let mut file = LogFile::open(&path, 4, 2).expect("it opens");
+        file.write(b"aaa\nbbb\n");
+        fs::rename(&path, dir.path().join("moved")).expect("moved");
+        file.write(b"ccc\n");
+        assert_eq!([text(&path), text(&dir.path().join("log.1"))], ["ccc\n", "aaa\n"]);
+        assert!(!dir.path().join("log.2").exists());
     }
 }

@@ -59,26 +59,31 @@ pub struct FileOptions {
 }
 
 impl Options {
-    /// The same, with the file of `later` if it names one.
+    /// The same, with what `later`, the flags behind the command, has other than the defaults.
     pub fn with_file(&self, later: &FileOptions) -> Options {
-        match later.path {
-            Some(_) => Options { file: later.clone(), ..self.clone() },
-            None => self.clone(),
+        let (usual, before) = (FileOptions::default(), &self.file);
+        let file = FileOptions {
+            path: later.path.as_ref().or(before.path.as_ref()).cloned(),
+            max_size: if later.max_size == usual.max_size { before.max_size } else { later.max_size },
+            keep: if later.keep == usual.keep { before.keep } else { later.keep },
+        };
+        Options { file, ..self.clone() }
+    }
+}
+
+impl Default for FileOptions {
+    fn default() -> FileOptions {
+        FileOptions {
+            path: None,
+            max_size: FILE_MAX_SIZE.parse().expect("a size"),
+            keep: FILE_KEEP.parse().expect("a number"),
         }
     }
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options {
-            level: None,
-            format: FORMATS[0].to_owned(),
-            file: FileOptions {
-                path: None,
-                max_size: FILE_MAX_SIZE.parse().expect("a size"),
-                keep: FILE_KEEP.parse().expect("a number"),
-            },
-        }
+        Options { level: None, format: FORMATS[0].to_owned(), file: FileOptions::default() }
     }
 }
 
@@ -210,6 +215,20 @@ mod tests {
         for good in ["info", "INFO", "warning", "CRITICAL", "off", "info,mcctl::engine::rpc=debug"] {
             assert!(filter(good, "test").is_ok(), "{good}");
         }
+    }
+
+    #[test]
+    fn log_file_flags_before_and_behind_the_command_add_up() {
+        let file = |path: Option<&str>, max_size: &str, keep| FileOptions {
+            path: path.map(PathBuf::from),
+            max_size: max_size.parse().expect("a size"),
+            keep,
+        };
+        let before = Options { file: file(Some("a"), "1mb", 5), ..Options::default() };
+        let both = before.with_file(&file(None, FILE_MAX_SIZE, 3)).file;
+        assert_eq!((both.path, both.max_size.0, both.keep), (Some("a".into()), 1 << 20, 3));
+        let both = before.with_file(&file(Some("b"), "2mb", 5)).file;
+        assert_eq!((both.path, both.max_size.0, both.keep), (Some("b".into()), 2 << 20, 5));
     }
 
     #[test]

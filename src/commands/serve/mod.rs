@@ -106,7 +106,7 @@ fn start_logging(settings: &Settings, before: &logging::Options, glog: Option<&'
     let text = |name: &str| settings.is_given(name).then(|| settings.text(name).to_owned());
     let mut log = before.clone();
     log.level = text("log_level").or(log.level);
-    log.file.path = text("log_file").map(Into::into).or(log.file.path);
+    log.file.path = text("log_file").filter(|path| !path.is_empty()).map(Into::into).or(log.file.path);
     log.format = text("log_format").unwrap_or(log.format);
     if settings.is_given("log_file_max_size") {
         log.file.max_size = settings.size("log_file_max_size");
