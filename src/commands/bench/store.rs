@@ -92,10 +92,11 @@ impl Args {
         self.check_memory(&plan)?;
         // Tasks wait more than they work: bytes are moved by the transfer engine's threads.
         runtime::block_on(processors().max(2), async {
-            let mut signals = Signals::take()?;
             let master = self.link.master.find().await?;
             let link = self.link.over(&self.transport).plan(&master).await?;
-            let LinkPlan { node: node_plan, config, metadata, notes } = link;
+            let LinkPlan { node: node_plan, config, metadata, warnings, note } = link;
+            warnings.iter().for_each(|warning| output::say(format!("warning: {warning}")));
+            let mut signals = Signals::take()?;
             let client_config = config.client.clone();
             let began = env.now();
             let node = tokio::select! {
@@ -107,7 +108,7 @@ impl Args {
                 },
                 signal = signals.next() => return Err(Failure::no(format!("{signal}: stopped before it was ready"))),
             };
-            notes.iter().for_each(output::say);
+            note.iter().for_each(output::say);
             let mut clients = Vec::new();
             for _ in 0..self.clients {
                 let engine = node.client().engine().clone();

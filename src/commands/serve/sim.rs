@@ -279,21 +279,24 @@ fn tiers(config: &Config, storage: bool) -> String {
 
 /// A client of the store that `link` names; `None` when a signal came first.
 async fn connect(link: &LinkArgs, signals: &mut Signals) -> Result<Option<Node<RealEnv>>, Failure> {
-    let master = link.master.find().await?;
-    let LinkPlan { node: plan, config, metadata, notes } = link.plan(&master).await?;
-    let started = tokio::select! {
-        started = Node::start(config, RealEnv::new()) => started,
-        signal = signals.next() => {
-            output::say(format!("{signal}: stopped before it was ready"));
-            return Ok(None);
+    let start = async {
+        let master = link.master.find().await?;
+        let LinkPlan { node: plan, config, metadata, warnings, note } = link.plan(&master).await?;
+        warnings.iter().for_each(|warning| output::say(format!("warning: {warning}")));
+        match Node::start(config, RealEnv::new()).await {
+            Ok(node) => {
+                note.iter().for_each(output::say);
+                Ok(Some(node))
+            }
+            Err(error) => Err(link::unstarted(&master, &plan, &metadata, error).await),
         }
     };
-    match started {
-        Ok(node) => {
-            notes.iter().for_each(output::say);
-            Ok(Some(node))
+    tokio::select! {
+        started = start => started,
+        signal = signals.next() => {
+            output::say(format!("{signal}: stopped before it was ready"));
+            Ok(None)
         }
-        Err(error) => Err(link::unstarted(&master, &plan, &metadata, error).await),
     }
 }
 

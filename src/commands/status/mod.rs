@@ -93,8 +93,8 @@ impl Args {
     /// What the user has to know.
     pub fn run(self) -> Outcome {
         runtime::block_on(0, async {
-            let mut signals = Signals::take()?;
             let admin = self.master.find().await?.admin()?;
+            let mut signals = Signals::take()?;
             tokio::select! {
                 outcome = self.show(&admin) => outcome,
                 // What --watch shows has no end of its own.

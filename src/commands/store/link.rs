@@ -75,8 +75,10 @@ pub(in crate::commands) struct LinkPlan {
     pub config: NodeConfig,
     /// Which metadata mode it uses, and who chose it.
     pub metadata: UsedMetadata,
-    /// Lines for stderr: what of the environment was not understood, and a metadata mode that was found.
-    pub notes: Vec<String>,
+    /// Variables of the environment that are not understood, a sentence each.
+    pub warnings: Vec<String>,
+    /// The metadata mode that was found, for stderr once the client has started.
+    pub note: Option<String>,
 }
 
 /// The metadata mode of a client.
@@ -107,12 +109,12 @@ impl LinkArgs {
             }),
         };
         let metadata = given(&self.metadata_server, "--metadata-server", "MOONCAKE_TE_META_DATA_SERVER");
-        let mut notes = Vec::new();
+        let mut note = None;
         let used = match metadata {
             Some((text, origin)) => UsedMetadata { uri: node::metadata(&text, origin.clone())?, given: Some(origin) },
             None => {
                 let found = discovery::find(master).await;
-                notes.push(discovery::note(found.as_ref()));
+                note = Some(discovery::note(found.as_ref()));
                 UsedMetadata { uri: found.map_or(MetadataUri::P2p, |found| found.metadata), given: None }
             }
         };
@@ -134,13 +136,12 @@ impl LinkArgs {
             metrics: None,
         };
         let (mut config, warnings) = node::config(&node);
-        notes.extend(warnings.into_iter().map(|warning| format!("warning: {warning}")));
         config.client.timeouts = master.timeouts();
         config.client.transfer_deadline = master.timeout;
         let usual = CallLimits::default();
         config.engine.settings.metadata =
             CallLimits { connect: usual.connect.min(master.timeout), call: master.timeout };
-        Ok(LinkPlan { node, config, metadata: used, notes })
+        Ok(LinkPlan { node, config, metadata: used, warnings, note })
     }
 
     /// Connect.
@@ -149,7 +150,8 @@ impl LinkArgs {
     /// Master or metadata service are not there, this host has no name, or a signal came.
     pub async fn connect(&self) -> Result<Link, Failure> {
         let master = self.master.find().await?;
-        let LinkPlan { node: plan, config, metadata, notes } = self.plan(&master).await?;
+        let LinkPlan { node: plan, config, metadata, warnings, note } = self.plan(&master).await?;
+        warnings.iter().for_each(|warning| output::say(format!("warning: {warning}")));
         let mut signals = Signals::take()?;
         let (tell, told) = oneshot::channel::<()>();
         let told = async move { told.await.unwrap_or_default() };
@@ -170,7 +172,7 @@ impl LinkArgs {
         };
         match started {
             Ok(node) => {
-                notes.iter().for_each(output::say);
+                note.iter().for_each(output::say);
                 Ok(Link { master, metadata, node, signals })
             }
             Err(error) => Err(unstarted(&master, &plan, &metadata, error).await),
