@@ -183,6 +183,11 @@ fn a_folder_is_read_with_its_subfolders() {
     assert!(ids.iter().any(|id| **id == "selector"), "{ids:?}");
     assert!(run.stderr.contains("package.json") && !run.stderr.contains("notes.md"), "{run:?}");
     fs::remove_dir_all(at("base")).unwrap();
+    // Nothing in it is part of a deployment: nothing was checked.
+    for args in [&["lint", folder, "--json"][..], &["doctor", "--only", "config", "--file", folder]] {
+        let run = mcctl(args);
+        assert!(run.code == 2 && run.stderr.contains(folder), "{run:?}");
+    }
     fs::remove_file(at("package.json")).unwrap();
     let run = mcctl(&["lint", folder]);
     assert!(run.code == 2 && run.stderr.contains("no manifest in"), "{run:?}");

@@ -21,6 +21,9 @@ pub(super) fn read(args: &Args, tree: &Tree) -> Result<Question, Failure> {
         })
         .map(|input| (input.name, input.bytes))
         .collect();
+    if texts.is_empty() && !args.file.is_empty() {
+        return Err(inputs::nothing_in(&args.file));
+    }
     let files = match texts.is_empty() {
         true => None,
         false => Some(doctor::files(&texts).map_err(|(name, error)| lint::unreadable(&name, &error))?),

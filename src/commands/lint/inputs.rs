@@ -66,6 +66,13 @@ pub fn load(names: &[String]) -> (Vec<Input>, Vec<(String, Failure)>) {
     (inputs, unread)
 }
 
+/// The error where every file of the folders `names` was passed over: a check that looked at nothing must not pass.
+pub fn nothing_in(names: &[String]) -> Failure {
+    Failure::usage(format!("no file of a deployment in {}", names.join(", ")))
+        .tried("to tell each file's kind by its content")
+        .next("name the folder of the deployment, or its files with --kind")
+}
+
 /// The name in findings.
 fn shown(name: &str) -> &str {
     if name == "-" { "stdin" } else { name }

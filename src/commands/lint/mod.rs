@@ -130,6 +130,9 @@ impl Args {
                 names.retain(|known| **known != **name);
             }
         }
+        if names.is_empty() && unread.is_empty() {
+            unread.push((self.files.join(", "), inputs::nothing_in(&self.files)));
+        }
         for (_, failure) in &unread {
             output::say(failure.line().trim_end());
         }
