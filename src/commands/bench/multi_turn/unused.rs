@@ -2,7 +2,7 @@
 //! they did something.
 
 use crate::commands::bench::multi_turn::Args;
-use crate::commands::bench::multi_turn::args::{Api, Phase};
+use crate::commands::bench::multi_turn::args::{Api, Name, Phase};
 use crate::commands::bench::multi_turn::preset::Preset;
 use crate::commands::error::Failure;
 use crate::commands::output;
@@ -62,6 +62,12 @@ impl Args {
                 unused.push(format!("{} is not looked at: the URL names the server", given.join(", ")));
             }
         }
+        if !self.profile.profile && !self.profile.details().is_empty() {
+            unused.push(format!(
+                "{} is not looked at: nothing is profiled (--profile)",
+                self.profile.details().join(", ")
+            ));
+        }
         let mut told = |flag: &str, given: bool, why: &str| {
             if given {
                 unused.push(format!("{flag} is not looked at: {why}"));
@@ -99,6 +105,35 @@ impl Args {
         told("--tag", output.tag.is_some() && !lines, "there is no line to carry it (--output-file, --log-file)");
         let why = "the server is asked for no counters (--no-server-calls)";
         told("--page-size", self.server.page_size.is_some() && self.server.no_server_calls, why);
+        let (request, api) = (&self.request, self.endpoint.api);
+        let why = "only --api generate has it";
+        told("--token-ids-logprob", !request.token_ids_logprob.is_empty() && api != Api::Generate, why);
+        told("--logprob-start-len", request.logprob_start_len != -1 && api != Api::Generate, why);
+        told("--return-routed-experts", request.return_routed_experts && api != Api::Generate, why);
+        let lists = request.top_logprobs_num > 0;
+        let why = "of completions, log probabilities come with --top-logprobs-num";
+        let is_completions = matches!(api, Api::Completions | Api::Truss);
+        told("--return-logprob", request.return_logprob && is_completions && !lists, why);
+        let why = "no log probabilities are asked for (--return-logprob)";
+        told("--top-logprobs-num", lists && api != Api::Generate && !request.return_logprob, why);
+        let dataset = &workload.dataset;
+        let is_of = |names: &[Name]| dataset.dataset_name.is_some_and(|name| names.contains(&name));
+        let why = "only the dataset speed-bench has categories";
+        told("--speed-bench-category", dataset.speed_bench_category.is_some() && !is_of(&[Name::SpeedBench]), why);
+        let why = "only the datasets sharegpt and custom have it";
+        told("--prompt-suffix", !dataset.prompt_suffix.is_empty() && !is_of(&[Name::Sharegpt, Name::Custom]), why);
+        let why = "only the datasets sharegpt, custom and speed-bench have it";
+        let has_template = is_of(&[Name::Sharegpt, Name::Custom, Name::SpeedBench]);
+        told("--apply-chat-template", dataset.apply_chat_template && !has_template, why);
+        let why = "only the dataset mooncake has rounds";
+        told("--mooncake-num-rounds", dataset.mooncake_num_rounds > 1 && !is_of(&[Name::Mooncake]), why);
+        let empties = self.phases.flush_cache
+            || self.phases.phases.iter().any(|phase| matches!(phase, Phase::Flush | Phase::Clear))
+            || compares
+            || sweeps
+            || kep74;
+        let why = "no cache is emptied (--flush-cache, --phases)";
+        told("--flush-cache-timeout", self.phases.flush_cache_timeout.is_some() && !empties, why);
         told("--insecure", self.endpoint.insecure && !self.uses_https(), "nothing is spoken to by https");
         unused
     }
@@ -133,6 +168,14 @@ mod tests {
             ("--insecure --url http://h", &["--insecure"]),
             ("--page-size 16 --no-server-calls", &["--page-size"]),
             ("--base-url http://h --host x --port 3", &["--host, --port"]),
+            ("--profile-steps 3 --profile-prefix p", &["--profile-steps, --profile-prefix"]),
+            ("--api chat --token-ids-logprob 1 --top-logprobs-num 2", &["--token-ids-logprob", "--top-logprobs-num"]),
+            ("--api completions --return-logprob", &["--return-logprob"]),
+            ("--prompt-suffix x --flush-cache-timeout 3", &["--prompt-suffix", "--flush-cache-timeout"]),
+            (
+                "--dataset-name random-ids --apply-chat-template --mooncake-num-rounds 2",
+                &["--apply-chat-template", "--mooncake-num-rounds"],
+            ),
         ] {
             let args = args(line);
             assert!(args.agree().is_ok(), "{line}");

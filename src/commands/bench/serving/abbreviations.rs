@@ -25,10 +25,13 @@ pub fn expand(mut args: Vec<String>, own: impl FnOnce(&str) -> Vec<String>) -> V
     args
 }
 
-/// The flag that `name` is the beginning of: in the tool that the command stands for, or else in the other one.
+/// The flag that `name` is the beginning of: in the tool that the command stands for, or else in the other one. Both have `--help`, too.
 fn whole(command: &str, name: &str) -> Option<&'static str> {
     let serving: Vec<&'static str> = SERVING.iter().map(|flag| flag.name).collect();
     let tools = if command == "serving" { [&serving[..], &MULTI_TURN] } else { [&MULTI_TURN[..], &serving] };
+    if "help".starts_with(name) {
+        return None;
+    }
     tools.into_iter().find_map(|flags| {
         let mut found = flags.iter().filter(|flag| flag.starts_with(name));
         let first = *found.next()?;
@@ -61,6 +64,8 @@ mod tests {
         for line in [
             "mcctl bench serving --random 4",
             "mcctl bench serving --profile",
+            "mcctl bench serving --he",
+            "mcctl bench multi-turn --h",
             "mcctl bench serving --scale 1 --num-prompts 3",
             "mcctl bench serving --tag -- --num-prompt",
             "mcctl bench store --num-prompt 3",

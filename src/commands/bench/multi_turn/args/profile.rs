@@ -86,6 +86,24 @@ impl ProfileArgs {
         }
     }
 
+    /// The flags that are given beside `--profile`, with their dashes.
+    pub fn details(&self) -> Vec<&'static str> {
+        let flags = [
+            ("--profile-activities", !self.profile_activities.is_empty()),
+            ("--profile-start-step", self.profile_start_step.is_some()),
+            ("--profile-steps", self.profile_steps.is_some()),
+            ("--profile-num-steps", self.profile_num_steps.is_some()),
+            ("--profile-by-stage", self.profile_by_stage),
+            ("--profile-stages", !self.profile_stages.is_empty()),
+            ("--profile-output-dir", self.profile_output_dir.is_some()),
+            ("--profile-prefix", self.profile_prefix.is_some()),
+            ("--pd-separated", self.pd_separated),
+            ("--profile-prefill-url", !self.profile_prefill_url.is_empty()),
+            ("--profile-decode-url", !self.profile_decode_url.is_empty()),
+        ];
+        flags.into_iter().filter_map(|(flag, is_given)| is_given.then_some(flag)).collect()
+    }
+
     fn workers(&self) -> Vec<String> {
         self.profile_prefill_url.iter().chain(&self.profile_decode_url).cloned().collect()
     }
