@@ -92,20 +92,19 @@ impl Args {
         self.check_memory(&plan)?;
         // Tasks wait more than they work: bytes are moved by the transfer engine's threads.
         runtime::block_on(processors().max(2), async {
-            let master = self.link.master.find().await?;
-            let link = self.link.over(&self.transport).plan(&master).await?;
-            let LinkPlan { node: node_plan, config, metadata, warnings, note } = link;
-            warnings.iter().for_each(|warning| output::say(format!("warning: {warning}")));
             let mut signals = Signals::take()?;
-            let client_config = config.client.clone();
-            let began = env.now();
-            let node = tokio::select! {
-                started = Node::start(config, env.clone()) => match started {
-                    Ok(node) => node,
-                    Err(error) => {
-                        return Err(unstarted(&master, &node_plan, &metadata, error, env.now().since(began)).await);
-                    }
-                },
+            let start = async {
+                let (master, plan) = self.link.over(&self.transport).planned().await?;
+                let LinkPlan { node: node_plan, config, metadata, note, .. } = plan;
+                let client_config = config.client.clone();
+                let began = env.now();
+                match Node::start(config, env.clone()).await {
+                    Ok(node) => Ok((master, client_config, metadata, note, node)),
+                    Err(error) => Err(unstarted(&master, &node_plan, &metadata, error, env.now().since(began)).await),
+                }
+            };
+            let (master, client_config, metadata, note, node) = tokio::select! {
+                started = start => started?,
                 signal = signals.next() => return Err(Failure::no(format!("{signal}: stopped before it was ready"))),
             };
             note.iter().for_each(output::say);

@@ -280,9 +280,7 @@ fn tiers(config: &Config, storage: bool) -> String {
 /// A client of the store that `link` names; `None` when a signal came first.
 async fn connect(link: &LinkArgs, signals: &mut Signals) -> Result<Option<Node<RealEnv>>, Failure> {
     let start = async {
-        let master = link.master.find().await?;
-        let LinkPlan { node: plan, config, metadata, warnings, note } = link.plan(&master).await?;
-        warnings.iter().for_each(|warning| output::say(format!("warning: {warning}")));
+        let (master, LinkPlan { node: plan, config, metadata, note, .. }) = link.planned().await?;
         match Node::start(config, RealEnv::new()).await {
             Ok(node) => {
                 note.iter().for_each(output::say);

@@ -93,10 +93,10 @@ impl Args {
     /// What the user has to know.
     pub fn run(self) -> Outcome {
         runtime::block_on(0, async {
-            let admin = self.master.find().await?.admin()?;
             let mut signals = Signals::take()?;
+            let found = async { self.show(&self.master.find().await?.admin()?).await };
             tokio::select! {
-                outcome = self.show(&admin) => outcome,
+                outcome = found => outcome,
                 // What --watch shows has no end of its own.
                 signal = signals.next() => match self.watch {
                     true => Ok(Exit::Done),

@@ -144,15 +144,28 @@ impl LinkArgs {
         Ok(LinkPlan { node, config, metadata: used, warnings, note })
     }
 
+    /// The master, and the plan of a client of it, whose warnings are reported.
+    ///
+    /// # Errors
+    /// See [`MasterArgs::find`] and [`plan`](LinkArgs::plan).
+    pub(in crate::commands) async fn planned(&self) -> Result<(Master, LinkPlan), Failure> {
+        let master = self.master.find().await?;
+        let plan = self.plan(&master).await?;
+        plan.warnings.iter().for_each(|warning| output::say(format!("warning: {warning}")));
+        Ok((master, plan))
+    }
+
     /// Connect.
     ///
     /// # Errors
     /// Master or metadata service are not there, this host has no name, or a signal came.
     pub async fn connect(&self) -> Result<Link, Failure> {
-        let master = self.master.find().await?;
-        let LinkPlan { node: plan, config, metadata, warnings, note } = self.plan(&master).await?;
-        warnings.iter().for_each(|warning| output::say(format!("warning: {warning}")));
         let mut signals = Signals::take()?;
+        let (master, plan) = tokio::select! {
+            planned = self.planned() => planned?,
+            signal = signals.next() => return Err(stopped(signal, "connect")),
+        };
+        let LinkPlan { node: plan, config, metadata, note, .. } = plan;
         let (tell, told) = oneshot::channel::<()>();
         let told = async move { told.await.unwrap_or_default() };
         let mut starting = pin!(Node::start_unless(config, RealEnv::new(), told));

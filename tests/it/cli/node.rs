@@ -166,6 +166,27 @@ fn a_signal_ends_a_put_and_a_bench_that_wait_and_leaves_no_record_of_them() {
 }
 
 #[test]
+fn a_signal_during_the_search_for_the_metadata_mode_ends_a_put() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("value");
+    std::fs::write(&file, "v").expect("written");
+    // The admin port of a master that takes connections and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    silent.set_nonblocking(true).expect("a socket");
+    let at = silent.local_addr().expect("bound").to_string();
+    let file = file.display().to_string();
+    let words = ["store", "put", "k", &file, "--timeout=60s", "--master", &at, "--admin", &at];
+    let mut run = Service::start(command(&words));
+    let mut asked = None;
+    wait_until("it asks the admin port", PATIENCE, || {
+        asked = silent.accept().ok();
+        asked.is_some()
+    });
+    assert_eq!(run.stop(Signal::SIGINT), 1, "{:#?}", run.all_lines());
+    assert!(run.all_lines().iter().any(|line| line.contains("SIGINT: stopped")), "{:#?}", run.all_lines());
+}
+
+#[test]
 fn a_node_waits_for_a_master_that_comes_later() {
     let port = nobody();
     let mut node = start(&node_args(port, &["--max-wait-time=60"]));
