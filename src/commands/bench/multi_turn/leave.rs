@@ -86,10 +86,10 @@ impl Leave {
             Some(path) if path.as_os_str() != "-" => {
                 let text = serde_json::to_string(report).expect("our own documents have only text keys");
                 troubles.extend(write(path, &(text + "\n")).err());
-                shown_to_people(report)
+                shown_to_people(report, exit)
             }
             Some(_) => output::json(report),
-            None => shown_to_people(report),
+            None => shown_to_people(report, exit),
         };
         for trouble in &troubles {
             self.screen.warn(&format!("error: {trouble}"));
@@ -99,9 +99,9 @@ impl Leave {
     }
 }
 
-/// The report on stdout; where no request succeeded, an error instead of empty tables.
-fn shown_to_people(report: &Report) -> Result<(), Failure> {
-    match report.refused() {
+/// The report on stdout; where no request succeeded, an error instead of empty tables. A bug keeps its exit code.
+fn shown_to_people(report: &Report, exit: Exit) -> Result<(), Failure> {
+    match report.refused().filter(|_| exit != Exit::Bug) {
         Some(failure) => Err(failure),
         None => output::data(table::render(report)),
     }

@@ -114,7 +114,7 @@ impl Args {
         let why = "of completions, log probabilities come with --top-logprobs-num";
         let is_completions = matches!(api, Api::Completions | Api::Truss);
         told("--return-logprob", request.return_logprob && is_completions && !lists, why);
-        let why = "no log probabilities are asked for (--return-logprob)";
+        let why = "it needs --return-logprob";
         told("--top-logprobs-num", lists && api != Api::Generate && !request.return_logprob, why);
         let dataset = &workload.dataset;
         let is_of = |names: &[Name]| dataset.dataset_name.is_some_and(|name| names.contains(&name));
