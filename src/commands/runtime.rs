@@ -98,6 +98,7 @@ impl Signals {
     /// # Errors
     /// The host refuses.
     pub fn take_for_service() -> Result<Signals, Failure> {
+        logging::mark_service();
         Ok(Signals { hangup: Hangup::ReopensLog(take(SignalKind::hangup())?), ..Signals::take()? })
     }
 

@@ -7,6 +7,8 @@ mod sink;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
 
@@ -152,12 +154,24 @@ pub fn reopen() {
     }
 }
 
-/// Wait for the lines that are queued, for at most [`sink::FLUSH_MAX`] each for log file and stderr.
+/// The longest wait at the end of a command for a reader of stderr, such as a pager.
+const READER_MAX: Duration = Duration::from_secs(600);
+
+/// Does the end of this process not wait for a stalled reader of stderr?
+static IS_SERVICE: AtomicBool = AtomicBool::new(false);
+
+/// This process is a service: a signal ends it, whether stderr is read or not.
+pub fn mark_service() {
+    IS_SERVICE.store(true, Ordering::Relaxed);
+}
+
+/// Wait for the lines that are queued: for at most [`sink::FLUSH_MAX`] each for log file and stderr of a service, and for stderr of a
+/// command until they are read or the reader is gone.
 pub fn finish() {
     if let Some(sink) = FILE.get() {
         sink.flush(sink::FLUSH_MAX);
     }
-    sink::flush_stderr();
+    sink::flush_stderr(if IS_SERVICE.load(Ordering::Relaxed) { sink::FLUSH_MAX } else { READER_MAX });
 }
 
 /// The end of a sink that the subscriber writes to: an event is one write.

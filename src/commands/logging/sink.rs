@@ -167,10 +167,10 @@ pub fn stderr() -> &'static Sink {
     STDERR.get_or_init(|| Sink::start("stderr", Stderr))
 }
 
-/// Wait for what was written to stderr, if anything was.
-pub fn flush_stderr() {
+/// Wait for what was written to stderr, if anything was, for at most `limit`.
+pub fn flush_stderr(limit: Duration) {
     if let Some(sink) = STDERR.get() {
-        sink.flush(FLUSH_MAX);
+        sink.flush(limit);
     }
 }
 

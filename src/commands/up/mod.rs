@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::listen::Listen;
-use crate::commands::logging::FileOptions;
+use crate::commands::logging::{self, FileOptions};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::serve;
@@ -106,6 +106,7 @@ impl Args {
     /// What the user has to know.
     pub fn run(self) -> Outcome {
         runtime::block_on(processors().clamp(2, THREADS_MAX), async {
+            logging::mark_service();
             let mut signals = Signals::take_with_hangup()?;
             let mut store = tokio::select! {
                 store = Store::start(&self) => store?,

@@ -108,6 +108,23 @@ fn dropped_log_lines_are_counted_once_the_reader_is_back() {
     assert!((1..200).contains(&count), "{line}");
 }
 
+#[test]
+fn a_command_waits_for_a_slow_reader_of_its_errors() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // 1,000 lines of errors: more than the pipe holds.
+    for number in 0..1000 {
+        fs::write(folder.path().join(format!("{number:0100}.json")), "{\"name\":\"a\"}").expect("written");
+    }
+    let mut command = command(&["lint", folder.path().to_str().expect("text")]);
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    // Longer than a service waits.
+    std::thread::sleep(Duration::from_secs(3));
+    let lines = BufReader::new(child.stderr.take().expect("piped")).lines().count();
+    assert!(lines > 1000, "{lines}");
+    assert_eq!(child.wait().expect("our child").code(), Some(2));
+}
+
 /// The text of `path` once it contains `part`.
 fn text_with(path: &Path, part: &str) -> String {
     let read = || fs::read_to_string(path).unwrap_or_default();
