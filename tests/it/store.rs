@@ -345,6 +345,23 @@ async fn memory_mounted_later_holds_objects_survives_the_master_and_goes_alone()
     node.stop().await;
 }
 
+// One thread: the mount does not go on before the caller has gone.
+#[tokio::test]
+async fn memory_whose_caller_has_gone_is_unmounted_again() {
+    use mcctl::engine::master::view::AdminView;
+    use mcctl::engine::store::rest::ObjectStore;
+    let master = master(0).await;
+    let node = node(master.rpc_port(), 0).await;
+    let store = node.store();
+    // Begun, and dropped at once, as when an HTTP client closes its connection.
+    assert!(futures_util::FutureExt::now_or_never(store.mount(1)).is_none());
+    let counts = || master.handle().figures().0;
+    until("it is unmounted", async || counts().unmount_segment.requests == 1).await;
+    assert_eq!((counts().mount_segment.requests, segments(&master)), (1, 0));
+    until("its memory is released", async || store.figures().segment_bytes == 0).await;
+    node.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_nodes_first_segment_is_not_unmounted_alone() {
     use mcctl::engine::store::rest::ObjectStore;

@@ -1,13 +1,14 @@
 //! The memory that a node contributes: its first segment, and those that are mounted and unmounted while it runs.
 //!
 //! One lock covers the list and the calls that change it at the master, so that a heartbeat never mounts again what is being
-//! unmounted. Every call under it has a deadline of its own.
+//! unmounted. Every call under it has a deadline of its own. Mounting and unmounting run to their end even when their caller does not
+//! wait for it: the list, the engine and the master always agree.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as BlockingMutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::engine::base::{ByteSize, ErrorCode, SegmentId};
@@ -37,7 +38,11 @@ pub(in crate::engine::store) struct Lending<E: Env> {
     segments: Mutex<Vec<Lent>>,
     /// Bytes of all segments.
     bytes: AtomicU64,
+    /// Bytes that are allocated: those of all segments, of segments that are about to be mounted, and of segments in their grace period.
+    allocated: Arc<AtomicU64>,
     heartbeat: BlockingMutex<Option<JoinHandle<()>>>,
+    /// Nothing is mounted any more. Set and read with `segments` locked.
+    stopped: AtomicBool,
 }
 
 /// One segment.
@@ -46,6 +51,28 @@ struct Lent {
     registration: Registration,
     /// Mounted while the node ran; only these can be unmounted on their own.
     later: bool,
+    reserved: Reserved,
+}
+
+/// A part of [`Lending::allocated`], until it is dropped.
+struct Reserved {
+    allocated: Arc<AtomicU64>,
+    bytes: u64,
+}
+
+impl Reserved {
+    /// Add `bytes` to `allocated`, unless that makes more than `total`; the error is how much is allocated.
+    fn new(allocated: &Arc<AtomicU64>, bytes: u64, total: u64) -> Result<Reserved, u64> {
+        let sum = |before: u64| before.checked_add(bytes).filter(|sum| *sum <= total);
+        allocated.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum)?;
+        Ok(Reserved { allocated: Arc::clone(allocated), bytes })
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.allocated.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 impl<E: Env> Lending<E> {
@@ -58,7 +85,9 @@ impl<E: Env> Lending<E> {
             pulse: Pulse::beating(),
             segments: Mutex::default(),
             bytes: AtomicU64::new(0),
+            allocated: Arc::default(),
             heartbeat: BlockingMutex::default(),
+            stopped: AtomicBool::new(false),
         })
     }
 
@@ -77,31 +106,48 @@ impl<E: Env> Lending<E> {
     /// # Errors
     /// The memory cannot be registered, or the master does not take it; nothing is left then.
     pub async fn mount_first(self: &Arc<Self>, memory: &Arc<Memory>) -> Result<Segment, NodeError> {
-        self.mount_memory(memory, false).await
+        // Its memory is allocated already.
+        let bytes = memory.len() as u64;
+        let reserved = Reserved::new(&self.allocated, bytes, u64::MAX).map_err(|_| NodeError::Stopped)?;
+        self.mount_memory(memory, reserved, false).await
     }
 
-    /// Allocate at least `wanted` bytes and mount them, rounded up to the unit of upstream's allocator.
+    /// Allocate at least `wanted` bytes and mount them, rounded up to the unit of upstream's allocator. A segment whose caller has
+    /// stopped waiting is unmounted again, because its id is lost.
     ///
     /// # Errors
     /// There is no memory, or the master does not take it; nothing is left then.
     pub async fn mount_more(self: &Arc<Self>, wanted: u64) -> Result<Segment, Refusal> {
+        let (lending, (answer, mounted)) = (Arc::clone(self), oneshot::channel());
+        tokio::spawn(async move {
+            if let Err(Ok(segment)) = answer.send(lending.allocate_and_mount(wanted).await) {
+                tracing::warn!(segment = %segment.id, "mounted memory is unmounted again: its caller did not wait");
+                if let Err(error) = lending.unmount_now(segment.id, Duration::ZERO).await {
+                    tracing::warn!(segment = %segment.id, error = %error.reason, "mounted memory could not be unmounted");
+                }
+            }
+        });
+        mounted.await.unwrap_or_else(|_| Err(interrupted("mount")))
+    }
+
+    async fn allocate_and_mount(self: &Arc<Self>, wanted: u64) -> Result<Segment, Refusal> {
         let no_memory = |reason: String| Refusal { code: ErrorCode::INTERNAL_ERROR, reason };
         let bytes = wanted.checked_next_multiple_of(SEGMENT_BYTES_MIN);
         let bytes = bytes.ok_or_else(|| no_memory(format!("{wanted} bytes are more than this machine can address")))?;
         let total = host::memory().map_or(u64::MAX, |figures| figures.total);
-        if self.bytes().saturating_add(bytes) > total {
-            return Err(no_memory(format!(
-                "{} beside the {} that this node contributes already are more than this host's {}",
+        let reserved = Reserved::new(&self.allocated, bytes, total).map_err(|allocated| {
+            no_memory(format!(
+                "{} beside the {} that this node has allocated already are more than this host's {}",
                 ByteSize(bytes),
-                ByteSize(self.bytes()),
+                ByteSize(allocated),
                 ByteSize(total)
-            )));
-        }
+            ))
+        })?;
         let source = Arc::clone(self);
         let allocated = tokio::task::spawn_blocking(move || source.source.segment(bytes)).await;
         let memory = allocated.map_err(|error| no_memory(error.to_string()))?;
         let memory = Arc::new(memory.map_err(|error| no_memory(error.to_string()))?);
-        self.mount_memory(&memory, true).await.map_err(|error| {
+        self.mount_memory(&memory, reserved, true).await.map_err(|error| {
             let code = match &error {
                 NodeError::Master(error) => error.code(),
                 _ => ErrorCode::INTERNAL_ERROR,
@@ -110,7 +156,12 @@ impl<E: Env> Lending<E> {
         })
     }
 
-    async fn mount_memory(self: &Arc<Self>, memory: &Arc<Memory>, later: bool) -> Result<Segment, NodeError> {
+    async fn mount_memory(
+        self: &Arc<Self>,
+        memory: &Arc<Memory>,
+        reserved: Reserved,
+        later: bool,
+    ) -> Result<Segment, NodeError> {
         let (engine, env) = (self.client.engine(), &self.client.inner.env);
         let registration = engine.register(memory, Access::Remote).await?;
         let segment = Segment {
@@ -122,16 +173,26 @@ impl<E: Env> Lending<E> {
             protocol: engine.protocol().into(),
             host_id: self.client.inner.config.host_id.as_str().into(),
         };
+        let lent = Lent { segment: segment.clone(), registration, later, reserved };
         let mut segments = self.segments.lock().await;
+        if self.stopped.load(Ordering::Relaxed) {
+            self.release(lent).await;
+            return Err(NodeError::Stopped);
+        }
         let answer = self.client.master().mount_segment(segment.clone(), self.client.id()).await;
+        if answer.is_err() {
+            // The master may have mounted it all the same, and would keep it as long as this node sends heartbeats.
+            if let Err(error) = self.unmount_within(segment.id).await {
+                tracing::warn!(segment = %segment.id, error, "the master may have mounted a segment that is now released");
+            }
+        }
         if let Err(error) = answer.map_err(StoreError::from).and_then(|answer| refused("MountSegment", answer)) {
             drop(segments);
-            self.release(registration).await;
+            self.release(lent).await;
             return Err(error.into());
         }
-        segments.push(Lent { segment: segment.clone(), registration, later });
+        segments.push(lent);
         self.bytes.fetch_add(segment.size, Ordering::Relaxed);
-        drop(segments);
         let mut heartbeat = self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner);
         if heartbeat.is_none() {
             *heartbeat = Some(tokio::spawn(heartbeat::run(Arc::clone(self))));
@@ -144,6 +205,12 @@ impl<E: Env> Lending<E> {
     /// # Errors
     /// There is no such segment, or the master does not answer; the segment stays then.
     pub async fn unmount(self: &Arc<Self>, id: SegmentId, grace: Duration) -> Result<(), Refusal> {
+        let lending = Arc::clone(self);
+        let unmounted = tokio::spawn(async move { lending.unmount_now(id, grace).await }).await;
+        unmounted.unwrap_or_else(|_| Err(interrupted("unmount")))
+    }
+
+    async fn unmount_now(self: &Arc<Self>, id: SegmentId, grace: Duration) -> Result<(), Refusal> {
         let mut segments = self.segments.lock().await;
         let Some(at) = segments.iter().position(|lent| lent.later && lent.segment.id == id) else {
             return Err(Refusal {
@@ -166,12 +233,12 @@ impl<E: Env> Lending<E> {
         self.bytes.fetch_sub(lent.segment.size, Ordering::Relaxed);
         drop(segments);
         if grace.is_zero() {
-            self.release(lent.registration).await;
+            self.release(lent).await;
         } else {
             let lending = Arc::clone(self);
             tokio::spawn(async move {
                 lending.client.inner.env.sleep(grace + RELEASE_AFTER).await;
-                lending.release(lent.registration).await;
+                lending.release(lent).await;
             });
         }
         Ok(())
@@ -179,29 +246,48 @@ impl<E: Env> Lending<E> {
 
     /// Take everything back from the master; objects on it are lost. The result is why a call to the master had no answer.
     pub async fn stop(&self) -> Option<String> {
+        // A heartbeat that mounts everything again holds the lock.
+        self.end_heartbeat();
+        let mut segments = self.segments.lock().await;
+        self.stopped.store(true, Ordering::Relaxed);
+        let all = std::mem::take(&mut *segments);
+        drop(segments);
+        // A mount may have started it again before.
+        self.end_heartbeat();
         let mut gone = None;
-        let heartbeat = self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(heartbeat) = heartbeat {
-            heartbeat.abort();
-        }
-        let env = &self.client.inner.env;
-        for Lent { segment, registration, .. } in std::mem::take(&mut *self.segments.lock().await) {
-            let unmount = self.client.master().unmount_segment(segment.id, self.client.id());
-            match deadline(env, UNMOUNT, unmount).await {
-                Ok(Ok(Ok(()))) => tracing::info!(segment = %segment.name, "segment unmounted"),
-                Ok(Ok(Err(code))) => tracing::warn!(%code, "the master refused to unmount the segment"),
-                Ok(Err(error)) => gone = Some(error.to_string()),
-                Err(late) => gone = Some(late.to_string()),
+        for lent in all {
+            match self.unmount_within(lent.segment.id).await {
+                Ok(Ok(())) => tracing::info!(segment = %lent.segment.name, "segment unmounted"),
+                Ok(Err(code)) => tracing::warn!(%code, "the master refused to unmount the segment"),
+                Err(why) => gone = Some(why),
             }
-            self.release(registration).await;
+            self.release(lent).await;
         }
         gone
     }
 
-    async fn release(&self, registration: Registration) {
-        if let Err(error) = self.client.engine().deregister(registration).await {
+    fn end_heartbeat(&self) {
+        let heartbeat = self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(heartbeat) = heartbeat {
+            heartbeat.abort();
+        }
+    }
+
+    /// Have the master unmount `segment`; the outer error is why it did not answer within [`UNMOUNT`].
+    async fn unmount_within(&self, segment: SegmentId) -> Result<Result<(), ErrorCode>, String> {
+        let unmount = self.client.master().unmount_segment(segment, self.client.id());
+        match deadline(&self.client.inner.env, UNMOUNT, unmount).await {
+            Ok(answer) => answer.map_err(|error| error.to_string()),
+            Err(late) => Err(late.to_string()),
+        }
+    }
+
+    /// Deregister a segment's memory and free it.
+    async fn release(&self, lent: Lent) {
+        if let Err(error) = self.client.engine().deregister(lent.registration).await {
             tracing::debug!(%error, "memory could not be taken out of the segment's record");
         }
+        drop(lent.reserved);
     }
 
     /// The client whose id the segments are mounted under.
@@ -224,5 +310,25 @@ impl<E: Env> Lending<E> {
         }
         let all = segments.iter().map(|lent| lent.segment.clone()).collect();
         refused("ReMountSegment", self.client.master().remount_segment(all, self.client.id()).await?)
+    }
+}
+
+fn interrupted(what: &str) -> Refusal {
+    Refusal { code: ErrorCode::INTERNAL_ERROR, reason: format!("the {what} was interrupted") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_counts_until_it_is_freed_and_never_exceeds_the_host() {
+        let allocated = Arc::default();
+        let first = Reserved::new(&allocated, 6, 10).map_err(drop);
+        assert_eq!(Reserved::new(&allocated, 5, 10).err(), Some(6));
+        assert_eq!(Reserved::new(&allocated, u64::MAX, u64::MAX).err(), Some(6));
+        drop(first);
+        assert!(Reserved::new(&allocated, 10, 10).is_ok());
+        assert_eq!(allocated.load(Ordering::Relaxed), 0);
     }
 }
