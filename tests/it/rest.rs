@@ -134,6 +134,8 @@ async fn memory_is_mounted_and_unmounted_by_id() {
     {
         assert_eq!(post("/api/unmount", body).await.0, 500, "{body}");
     }
+    let large = format!("{}{}", " ".repeat(64 << 10), r#"{"size": 17}"#);
+    assert_eq!(post("/api/mount", &large).await.0, 413);
     for (path, body) in [
         ("/api/mount_shm", r#"{"name": "x", "size": 16777216}"#),
         ("/api/reconfigure", r#"{"mode": "decode", "path": "/dev/shm/x", "size": 16777216}"#),

@@ -18,6 +18,8 @@ use crate::engine::store::rest::{BROKEN, NO_JSON, ObjectStore, Refusal, failure,
 const LOCAL_DISK_GRACE_MAX: u64 = 3600;
 /// The longest grace period of a segment, seconds: a day.
 const GRACE_MAX: u64 = 24 * 3600;
+/// Longest body, bytes. A parsed body can take many times as much memory.
+const BODY_BYTES_MAX: usize = 64 << 10;
 const NO_SHARED_MEMORY: &str = "this node does not map shared memory; use /api/mount, which allocates memory";
 
 /// Is `path` one of the routes here?
@@ -28,6 +30,10 @@ pub fn is_route(path: &str) -> bool {
 
 /// Answer a POST of `body` to `path`.
 pub async fn answer<S: ObjectStore>(store: &S, path: &str, body: &[u8]) -> Response {
+    if body.len() > BODY_BYTES_MAX {
+        let reason = format!("the body has {} bytes; at most {BODY_BYTES_MAX} are accepted", body.len());
+        return failure(StatusCode::PAYLOAD_TOO_LARGE, "Request body too large", Some(&reason));
+    }
     if path == "/api/unmount_local_disk" {
         return unmount_local_disk(body);
     }
@@ -49,7 +55,7 @@ async fn mount<S: ObjectStore>(store: &S, body: &Map<String, Value>) -> Response
         return failure(StatusCode::BAD_REQUEST, "Invalid size, must be a positive integer", None);
     };
     for ignored in ["protocol", "location"].into_iter().filter(|name| body.contains_key(*name)) {
-        tracing::warn!("/api/mount: {ignored} {} is ignored: the node's own is used", body[ignored]);
+        tracing::warn!("/api/mount: the {ignored} of the request is ignored: the node's own is used");
     }
     match store.mount(bytes).await {
         Ok((id, allocated_size)) => {
