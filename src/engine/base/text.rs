@@ -32,7 +32,8 @@ pub fn masked(text: &str) -> Cow<'_, str> {
     let (mut out, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(AUTHORITY) {
         let (before, after) = rest.split_at(at + AUTHORITY.len());
-        let is_end = |c: char| c.is_whitespace() || "/?#'\"`,;<>".contains(c);
+        // A password may contain , ; and '. A list of hosts may be masked up to its last @.
+        let is_end = |c: char| c.is_whitespace() || "/?#\"`<>".contains(c);
         let authority = &after[..after.find(is_end).unwrap_or(after.len())];
         out.push_str(before);
         rest = after;
@@ -83,6 +84,8 @@ mod tests {
             ("redis://:secret@host", "redis://:***@host"),
             ("'https://token@[::1]:5/' and http://a:p@b", "'https://***@[::1]:5/' and http://a:***@b"),
             ("http://a:p@ss@b/", "http://a:***@b/"),
+            ("http://a:p,a;s's@b/", "http://a:***@b/"),
+            ("http://a:p@b,http://c:q@d", "http://a:***@b,http://c:***@d"),
             ("http://host/me@home, me@home", "http://host/me@home, me@home"),
             ("://", "://"),
         ] {
