@@ -1,13 +1,14 @@
 //! Which metadata mode the nodes of a store use, for a client that was not given one.
 //!
 //! Clients and nodes must use the same mode: one HTTP metadata service, or P2PHANDSHAKE. [`find`] looks in this order: the
-//! [announcement](Announcement) of an mcctl master, a handshake with a node by its name (P2PHANDSHAKE), the record of a node in the
-//! metadata service on port 8080 of the master's host. Only evidence counts: a service that knows no node is not used.
+//! [announcement](Announcement) of an mcctl master, the record of a node in the metadata service on port 8080 of the master's host, a
+//! handshake with a node by its name (P2PHANDSHAKE). Only evidence counts: a service that knows no node is not used. The record comes
+//! first because nodes of a service may answer a handshake at their names too (`MC_LEGACY_RPC_PORT_BINDING`).
 
 use std::net::IpAddr;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::base::HostPort;
@@ -102,20 +103,21 @@ async fn find_at<E: Env>(env: &E, question: &Question<'_>, service: &HostPort) -
         return Some(Discovered { metadata, evidence: Evidence::Announced(admin.clone()) });
     }
     let nodes = nodes(&fetcher, admin).await?;
-    let answers = join_all(nodes.iter().map(async |node| match node.parse::<HostPort>() {
-        Ok(at) => probe::is_alive(env, &at).await,
-        Err(_) => false,
-    }));
-    if let Some(node) = first(&nodes, &answers.await) {
-        return Some(Discovered { metadata: MetadataUri::P2p, evidence: Evidence::Handshake(node) });
-    }
     let url = format!("http://{service}/metadata");
     let records = join_all(nodes.iter().map(async |node| {
         let record = fetcher.get(&format!("{url}?key={}", escape(&question.keys.ram_key(node)))).await;
         record.is_ok_and(|record| record.is_ok())
     }));
-    let node = first(&nodes, &records.await)?;
-    Some(Discovered { metadata: MetadataUri::Http(url), evidence: Evidence::Record(node) })
+    let handshakes = join_all(nodes.iter().map(async |node| match node.parse::<HostPort>() {
+        Ok(at) => probe::is_alive(env, &at).await,
+        Err(_) => false,
+    }));
+    let (records, handshakes) = join(records, handshakes).await;
+    if let Some(node) = first(&nodes, &records) {
+        return Some(Discovered { metadata: MetadataUri::Http(url), evidence: Evidence::Record(node) });
+    }
+    let node = first(&nodes, &handshakes)?;
+    Some(Discovered { metadata: MetadataUri::P2p, evidence: Evidence::Handshake(node) })
 }
 
 /// Does the admin port at `admin` belong to the master at `master`? An mcctl master announces its RPC port, an elected leader of
@@ -216,7 +218,9 @@ mod tests {
                 }
                 ("/get_all_segments", _) => answer(StatusCode::OK, "text/plain", format!("127.0.0.1:1\n{node}\n")),
                 ("/leader", _) => json(r#"{"leader_address":"host:7"}"#.to_owned()),
-                ("/metadata", Some("mooncake%2Fram%2F127.0.0.1%3A2")) if self.has_record => json("{}".to_owned()),
+                ("/metadata", Some(key)) if self.has_record && key == escape(&KeySpace::default().ram_key(node)) => {
+                    json("{}".to_owned())
+                }
                 _ => answer(StatusCode::NOT_FOUND, "", "not found"),
             }
         }
@@ -254,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_that_answers_at_its_name_uses_p2phandshake() {
+    async fn a_node_without_record_that_answers_at_its_name_uses_p2phandshake() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let node = listener.local_addr().expect("bound").to_string();
         // An engine of a release before 0.3.12 reads the whole question and closes.
@@ -269,6 +273,8 @@ mod tests {
             let expected = Discovered { metadata: MetadataUri::P2p, evidence: Evidence::Handshake(node.clone()) };
             assert_eq!(found(&store).await, Some(expected));
         }
+        let store = start(Store { node: node.clone(), has_record: true, ..plain() }).await;
+        assert_eq!(found(&store).await.map(|found| found.evidence), Some(Evidence::Record(node)));
     }
 
     #[tokio::test]
