@@ -64,6 +64,7 @@ pub const NODE_FLAGS: &[&str] = &[
     "host",
     "max_wait_time",
     "config",
+    "strict_config",
     "define",
     "D",
     "flagfile",

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use mcctl::engine::base::{ClientId, ErrorCode, HostPort, SegmentId, TaskId};
 use mcctl::engine::env::RealEnv;
+use mcctl::engine::master::{MasterConfig, MasterServer};
 use mcctl::engine::rpc::{CallError, RpcClient, Timeouts};
 use mcctl::engine::wire::types::{ObjectMeta, Place, ReplicaType, ReplicateConfig, Segment, SoftPinAction};
 use mcctl::engine::wire::{MasterCalls, Text};
@@ -21,8 +22,12 @@ type Calls = MasterCalls<RpcClient<RealEnv>>;
 const DAY_MS: u64 = 86_400_000;
 
 fn calls(master: &Master) -> Calls {
+    calls_at(master.rpc)
+}
+
+fn calls_at(port: u16) -> Calls {
     let timeouts = Timeouts { connect: Duration::from_secs(5), call: Duration::from_secs(30) };
-    MasterCalls(RpcClient::new(RealEnv::new(), HostPort::new("127.0.0.1", master.rpc), timeouts))
+    MasterCalls(RpcClient::new(RealEnv::new(), HostPort::new("127.0.0.1", port), timeouts))
 }
 
 fn client(n: u64) -> ClientId {
@@ -224,17 +229,26 @@ impl Pair {
     }
 }
 
-async fn start(lease: &str, segments: u64) -> (tempfile::TempDir, [Master; 2], Pair) {
+/// What keeps the two masters running.
+struct Masters {
+    _dir: tempfile::TempDir,
+    _ours: MasterServer<RealEnv>,
+    _real: Master,
+}
+
+/// Ours runs in this process: the command line refuses leases of no length, with which no client can read.
+async fn start(lease_ms: u64, segments: u64) -> (Masters, Pair) {
     let dir = tempfile::tempdir().unwrap();
-    let lease = format!("--default_kv_lease_ttl={lease}");
+    let lease = format!("--default_kv_lease_ttl={lease_ms}");
     let flags = [lease.as_str(), "--client_ttl=600", "--eviction_high_watermark_ratio=1.0"];
-    let start = |make| {
-        let dir = dir.path().join(format!("{make:?}"));
-        std::fs::create_dir(&dir).unwrap();
-        Master::start(make, &dir, &flags)
-    };
-    let masters = [start(Make::Ours), start(Make::Real)];
-    let pair = Pair { ours: calls(&masters[0]), real: calls(&masters[1]), one_segment: segments == 1 };
+    let real = Master::start(Make::Real, dir.path(), &flags);
+    let mut config = MasterConfig::new(HostPort::new("127.0.0.1", 0));
+    config.threads = 1;
+    config.policy.lease_ttl = Duration::from_millis(lease_ms);
+    config.policy.client_ttl = Duration::from_secs(600);
+    config.policy.watermark = 1.0;
+    let ours = MasterServer::start(config, RealEnv::new()).await.unwrap();
+    let pair = Pair { ours: calls_at(ours.rpc_port()), real: calls(&real), one_segment: segments == 1 };
     for n in 0..segments {
         let s = segment(n, 1 << 30);
         for c in [&pair.ours, &pair.real] {
@@ -242,11 +256,11 @@ async fn start(lease: &str, segments: u64) -> (tempfile::TempDir, [Master; 2], P
             assert_eq!(c.remount_segment(vec![s.clone()], client(n)).await.unwrap(), Ok(()));
         }
     }
-    (dir, masters, pair)
+    (Masters { _dir: dir, _ours: ours, _real: real }, pair)
 }
 
-async fn alike(lease: &str, segments: u64, seed: u64, steps: usize) {
-    let (_dir, _masters, pair) = start(lease, segments).await;
+async fn alike(lease_ms: u64, segments: u64, seed: u64, steps: usize) {
+    let (_masters, pair) = start(lease_ms, segments).await;
     let mut dice = Dice::new(seed);
     let mut said: Vec<String> = Vec::new();
     for step in 0..steps {
@@ -260,21 +274,21 @@ async fn alike(lease: &str, segments: u64, seed: u64, steps: usize) {
 #[tokio::test]
 async fn with_endless_leases_both_masters_answer_alike() {
     for seed in 1..5 {
-        alike("600000", 1, seed, 1500).await;
+        alike(600_000, 1, seed, 1500).await;
     }
 }
 
 #[tokio::test]
 async fn without_leases_both_masters_answer_alike() {
     for seed in 5..9 {
-        alike("0", 1, seed, 1500).await;
+        alike(0, 1, seed, 1500).await;
     }
 }
 
 #[tokio::test]
 async fn over_two_segments_both_masters_answer_alike() {
     for seed in 9..12 {
-        alike("600000", 2, seed, 1500).await;
+        alike(600_000, 2, seed, 1500).await;
     }
 }
 
@@ -301,7 +315,7 @@ async fn filled(calls: &Calls, sizes: impl Iterator<Item = u64>) -> f64 {
 #[tokio::test]
 async fn objects_of_one_size_fill_the_pool() {
     for size in [100_000u64, 65_537, 524_288, 1 << 20, 1_310_720, 2_949_120] {
-        let (_dir, _masters, pair) = start("0", 1).await;
+        let (_masters, pair) = start(0, 1).await;
         let (ours, real) =
             (filled(&pair.ours, std::iter::repeat(size)).await, filled(&pair.real, std::iter::repeat(size)).await);
         eprintln!("{size} B: ours {:.2} %, real {:.2} %", ours * 100.0, real * 100.0);
@@ -312,7 +326,7 @@ async fn objects_of_one_size_fill_the_pool() {
 #[tokio::test]
 async fn objects_of_mixed_sizes_fill_at_least_as_much_as_with_the_real_allocator() {
     for (seed, spread) in [(1, 20), (2, 20), (3, 12), (4, 8)] {
-        let (_dir, _masters, pair) = start("0", 1).await;
+        let (_masters, pair) = start(0, 1).await;
         let sizes = |seed| {
             let mut dice = Dice::new(seed);
             // sizes over several powers of two, most of them no round number

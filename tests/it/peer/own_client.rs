@@ -114,7 +114,7 @@ fn commands(master: Make, node: Make, how: Metadata, nodes: usize) {
     store.answers_no(&["rm", "none"]);
     store.answers_no(&["stat", "none"]);
     // two copies, as far as there are segments
-    store.put("two", &payload(9, MIB), &["--replicas", "2"]);
+    store.put("two", &payload(9, MIB), &["--replicas", "2", "--allow-fewer"]);
     let a = python.ask(serde_json::json!({"do": "replicas", "key": "two"}));
     assert_eq!(a["endpoints"].as_array().unwrap().len(), nodes.min(2));
     assert!(store.get("two") == payload(9, MIB));
