@@ -345,6 +345,22 @@ async fn memory_mounted_later_holds_objects_survives_the_master_and_goes_alone()
     node.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn addresses_of_unmounted_memory_are_not_used_again() {
+    use mcctl::engine::master::view::AdminView;
+    use mcctl::engine::store::rest::ObjectStore;
+    let master = master(0).await;
+    let node = node(master.rpc_port(), 0).await;
+    let mut bases = std::collections::BTreeSet::new();
+    for _ in 0..4 {
+        let (id, _) = node.store().mount(32 << 20).await.expect("memory");
+        master.handle().segments(0, 10, &mut |segment| assert!(bases.insert(segment.base), "{:#x}", segment.base));
+        node.store().unmount(id, Duration::ZERO).await.expect("mounted");
+    }
+    assert_eq!(bases.len(), 4);
+    node.stop().await;
+}
+
 // One thread: the mount does not go on before the caller has gone.
 #[tokio::test]
 async fn memory_whose_caller_has_gone_is_unmounted_again() {

@@ -42,6 +42,8 @@ struct Document<'a> {
     schema: &'static str,
     removed: i64,
     kept: Vec<Kept<'a>>,
+    /// Objects that are left after `--all`; `null` with keys or a pattern, and where the admin port does not report it.
+    remaining: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -63,16 +65,25 @@ impl Args {
             }
             None => self.by_key(&master).await?,
         };
+        let remaining = match self.all {
+            true => object_count(&master).await,
+            false => None,
+        };
+        let exit = if kept.is_empty() && remaining.is_none_or(|left| left == 0) { Exit::Done } else { Exit::No };
         if !self.json {
             for (key, code) in &kept {
                 output::say(format!("{}: not removed: {}", escaped(key), why(*code)));
             }
             output::say(format!("removed {removed} object{}", if removed == 1 { "" } else { "s" }));
-            return Ok(exit(&kept));
+            if let Some(left @ 1..) = remaining {
+                let force = if self.force { "" } else { " --force removes objects under a read lease, too." };
+                output::say(format!("{left} object{} left.{force}", if left == 1 { " is" } else { "s are" }));
+            }
+            return Ok(exit);
         }
         let lines = kept.iter().map(|(key, code)| Kept { key, code: code.0, why: why(*code) });
-        output::json(&Document { schema: "mcctl.store.rm/1", removed, kept: lines.collect() })?;
-        Ok(exit(&kept))
+        output::json(&Document { schema: "mcctl.store.rm/1", removed, kept: lines.collect(), remaining })?;
+        Ok(exit)
     }
 
     async fn by_regex(&self, master: &Master, regex: &str) -> Result<i64, Failure> {
@@ -105,22 +116,20 @@ impl Args {
     }
 }
 
-/// What --all empties: the store, with the number of its objects where the admin port reports it.
+/// The objects of the store, where the admin port reports them.
+async fn object_count(master: &Master) -> Option<u64> {
+    let metrics = master.admin().ok()?.metrics().await.ok()?;
+    metrics.get("master_key_count").map(|count| *count as u64)
+}
+
+/// What --all empties: the store, with the number of its objects where it is known.
 async fn everything(master: &Master) -> String {
-    let metrics = match master.admin() {
-        Ok(admin) => admin.metrics().await.ok(),
-        Err(_) => None,
-    };
-    let objects = match metrics.and_then(|metrics| metrics.get("master_key_count").copied()) {
-        Some(1.0) => "the only object".to_owned(),
+    let objects = match object_count(master).await {
+        Some(1) => "the only object".to_owned(),
         Some(count) => format!("all {count} objects"),
         None => "all objects".to_owned(),
     };
     format!("removes {objects} of the store at {} ({})", master.at, master.origin)
-}
-
-fn exit(kept: &[(&str, ErrorCode)]) -> Exit {
-    if kept.is_empty() { Exit::Done } else { Exit::No }
 }
 
 fn why(code: ErrorCode) -> String {

@@ -148,6 +148,10 @@ fn mode(announced: AnnouncedMode, admin: &HostPort) -> Option<MetadataUri> {
         AnnouncedMode::P2p => return Some(MetadataUri::P2p),
         AnnouncedMode::Unknown => return None,
     };
+    // It is shown on terminals.
+    if url.chars().any(char::is_control) {
+        return None;
+    }
     let (scheme, rest) = url.split_once("://")?;
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let (host, port) = HostPort::split(authority).ok()?;
@@ -255,6 +259,14 @@ mod tests {
         for (port, is_its_own) in [(7, true), (8, false)] {
             assert_eq!(is_admin_of(store.at(), &HostPort::new("host", port), limit).await, is_its_own);
         }
+    }
+
+    #[test]
+    fn an_announced_url_with_control_characters_is_ignored() {
+        let admin = HostPort::new("127.0.0.1", 9003);
+        let announced = |path: &str| mode(AnnouncedMode::Http { url: format!("http://127.0.0.1:8080/{path}") }, &admin);
+        assert!(announced("metadata").is_some());
+        assert_eq!(announced("metadata\u{1b}[2J"), None);
     }
 
     #[tokio::test]

@@ -25,8 +25,12 @@ use crate::engine::wire::types::Segment;
 
 /// What taking a segment back may take when the master does not answer.
 const UNMOUNT: Duration = Duration::from_secs(2);
-/// Memory of a segment with a grace period is released this long after the master has dropped the segment.
+/// A segment with a grace period is deregistered this long after the master has dropped it.
 const RELEASE_AFTER: Duration = Duration::from_secs(2);
+/// The addresses of an unmounted segment are not used again for this long. Peers address memory by numbers alone: one that still holds a
+/// descriptor of an object there is refused, where it would else read or write what was mounted at the same addresses since. A
+/// descriptor is in use for a read lease (10 s by default) and the longest wait of a transfer (60 s).
+const ADDRESSES_KEPT: Duration = Duration::from_secs(90);
 
 /// What a node contributes.
 pub(in crate::engine::store) struct Lending<E: Env> {
@@ -38,7 +42,8 @@ pub(in crate::engine::store) struct Lending<E: Env> {
     segments: Mutex<Vec<Lent>>,
     /// Bytes of all segments.
     bytes: AtomicU64,
-    /// Bytes that are allocated: those of all segments, of segments that are about to be mounted, and of segments in their grace period.
+    /// Bytes that are allocated: those of all segments, of segments that are about to be mounted, and of unmounted ones until they are
+    /// freed.
     allocated: Arc<AtomicU64>,
     heartbeat: BlockingMutex<Option<JoinHandle<()>>>,
     /// Nothing is mounted any more. Set and read with `segments` locked.
@@ -51,6 +56,7 @@ struct Lent {
     registration: Registration,
     /// Mounted while the node ran; only these can be unmounted on their own.
     later: bool,
+    memory: Arc<Memory>,
     reserved: Reserved,
 }
 
@@ -173,7 +179,7 @@ impl<E: Env> Lending<E> {
             protocol: engine.protocol().into(),
             host_id: self.client.inner.config.host_id.as_str().into(),
         };
-        let lent = Lent { segment: segment.clone(), registration, later, reserved };
+        let lent = Lent { segment: segment.clone(), registration, later, memory: Arc::clone(memory), reserved };
         let mut segments = self.segments.lock().await;
         if self.stopped.load(Ordering::Relaxed) {
             self.release(lent).await;
@@ -232,13 +238,15 @@ impl<E: Env> Lending<E> {
         let lent = segments.remove(at);
         self.bytes.fetch_sub(lent.segment.size, Ordering::Relaxed);
         drop(segments);
+        let lending = Arc::clone(self);
         if grace.is_zero() {
-            self.release(lent).await;
+            let kept = self.deregister(lent).await;
+            tokio::spawn(async move { lending.keep_addresses(kept).await });
         } else {
-            let lending = Arc::clone(self);
             tokio::spawn(async move {
                 lending.client.inner.env.sleep(grace + RELEASE_AFTER).await;
-                lending.release(lent).await;
+                let kept = lending.deregister(lent).await;
+                lending.keep_addresses(kept).await;
             });
         }
         Ok(())
@@ -284,10 +292,21 @@ impl<E: Env> Lending<E> {
 
     /// Deregister a segment's memory and free it.
     async fn release(&self, lent: Lent) {
+        drop(self.deregister(lent).await);
+    }
+
+    /// Deregister a segment's memory, so that peers are refused; it is freed when what is returned is dropped.
+    async fn deregister(&self, lent: Lent) -> (Arc<Memory>, Reserved) {
         if let Err(error) = self.client.engine().deregister(lent.registration).await {
             tracing::debug!(%error, "memory could not be taken out of the segment's record");
         }
-        drop(lent.reserved);
+        (lent.memory, lent.reserved)
+    }
+
+    /// Free deregistered memory after [`ADDRESSES_KEPT`].
+    async fn keep_addresses(&self, kept: (Arc<Memory>, Reserved)) {
+        self.client.inner.env.sleep(ADDRESSES_KEPT).await;
+        drop(kept);
     }
 
     /// The client whose id the segments are mounted under.
