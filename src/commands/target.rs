@@ -161,6 +161,18 @@ impl Master {
         Timeouts { connect: self.timeout.min(CONNECT_MAX), call: self.timeout }
     }
 
+    /// Its admin HTTP, for a command that requires it.
+    ///
+    /// # Errors
+    /// As [`admin`](Master::admin); a master that does not answer is the error where its admin HTTP is not known.
+    pub async fn admin_required(&self) -> Result<Admin, Failure> {
+        if self.is_admin_unknown {
+            // Any answer will do, a refusal too.
+            drop(self.calls().service_ready().await.map_err(|error| self.failure(&error))?);
+        }
+        self.admin()
+    }
+
     /// What a call that has no answer means to the user.
     pub fn failure(&self, error: &CallError) -> Failure {
         let failure = match error {

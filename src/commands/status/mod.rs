@@ -94,7 +94,7 @@ impl Args {
     pub fn run(self) -> Outcome {
         runtime::block_on(0, async {
             let mut signals = Signals::take()?;
-            let found = async { self.show(&self.master.find().await?.admin()?).await };
+            let found = async { self.show(&self.master.find().await?.admin_required().await?).await };
             tokio::select! {
                 outcome = found => outcome,
                 // What --watch shows has no end of its own.

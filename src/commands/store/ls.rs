@@ -57,7 +57,7 @@ impl Args {
         let (mut shown, mut complete) = (0, true);
         let mut page = Vec::new();
         // With --long the keys are read first: asking for their sizes in between would leave the list waiting half read.
-        let admin = master.admin()?;
+        let admin = master.admin_required().await?;
         let result = admin.keys(|key| {
             if !key.starts_with(&self.prefix) {
                 return Ok(ControlFlow::Continue(()));

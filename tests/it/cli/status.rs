@@ -149,3 +149,11 @@ fn a_pattern_that_is_none_is_2() {
     let run = mcctl(&["store", "rm", "--regex", "[", &format!("--master=127.0.0.1:{rpc}")]);
     assert!(run.fails(2).starts_with("error: '[' is not a regular expression"), "{run:?}");
 }
+
+#[test]
+fn a_master_that_does_not_answer_is_unreachable_without_an_admin_address() {
+    for command in [&["status"][..], &["store", "ls"], &["store", "stat", "k"]] {
+        let run = mcctl(&[command, &["--master", "127.0.0.1:1"]].concat());
+        assert_eq!(run.code, 3, "{run:?}");
+    }
+}
