@@ -51,11 +51,8 @@ pub struct Health {
 /// One mounted segment, of `/get_segments_detail`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Segment {
-    /// Its name.
     pub segment_name: String,
-    /// Its id.
     pub segment_id: String,
-    /// Who mounted it.
     pub client_id: String,
     /// Size, bytes.
     pub size_bytes: u64,

@@ -13,7 +13,6 @@ use crate::engine::base::text::masked;
 /// How a run of the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Done.
     Done,
     /// It ran, and the answer is no: a key that is not there, a check that failed.
     No,
@@ -56,7 +55,6 @@ pub type Outcome = Result<Exit, Failure>;
 /// Why a command ended early, in the words that the user reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The exit code.
     pub exit: Exit,
     /// What is wrong, where: one sentence without a full stop.
     pub what: String,

@@ -38,11 +38,9 @@ pub enum Kind {
     Whole(i64, u64),
     /// A number in a range.
     Number(f64, f64),
-    /// Anything.
     Text,
     /// One of these words.
     Word(&'static [&'static str]),
-    /// A TCP port.
     Port,
     /// A duration; without a unit in milliseconds.
     Duration,
@@ -55,7 +53,6 @@ pub enum Kind {
 /// Does a flag do anything here?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Yes.
     Works,
     /// It is accepted and has no effect; the text says why.
     NoEffect(&'static str),
@@ -66,9 +63,7 @@ pub enum Class {
 /// A flag's name in a configuration file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// The flag's name.
     Same,
-    /// Another one.
     Named(&'static str),
     /// It cannot stand in a file; the text says what can instead.
     None(&'static str),

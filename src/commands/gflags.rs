@@ -26,7 +26,6 @@ pub trait World {
 /// What a command line says.
 #[derive(Debug, Default, PartialEq)]
 pub struct Parsed {
-    /// Values, in order.
     pub assignments: Vec<Assignment>,
     /// Keys of `-D` that no flag has, in order.
     pub unknown_defines: Vec<UnknownKey>,

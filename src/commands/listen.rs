@@ -12,7 +12,6 @@ use crate::engine::sys::ports::{self, Holder, Use};
 pub struct Listen {
     /// What listens there: `the RPC server`.
     pub what: &'static str,
-    /// Where.
     pub at: HostPort,
     /// The flag that chose the port, its value and where that came from.
     pub origin: String,

@@ -12,24 +12,19 @@ use crate::engine::base::text::masked;
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody gave one.
     Default,
     /// The command line, as it was spelled there.
     Flag(String),
     /// A line of a `--flagfile`.
     FlagFile {
-        /// The file.
         path: PathBuf,
         /// Counted from one.
         line: usize,
     },
-    /// An environment variable.
     Env(String),
     /// A key of a configuration file.
     File {
-        /// The file.
         path: PathBuf,
-        /// The key.
         key: String,
     },
 }
@@ -51,16 +46,13 @@ impl fmt::Display for Origin {
 pub struct Assignment {
     /// The flag's name in the table.
     pub flag: &'static Flag,
-    /// What was given.
     pub text: String,
-    /// Where.
     pub origin: Origin,
 }
 
 /// A value and where it came from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
-    /// The value.
     pub value: Value,
     /// Where it came from.
     pub origin: Origin,

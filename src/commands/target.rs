@@ -43,9 +43,7 @@ pub struct MasterArgs {
 /// A master, and who chose it.
 #[derive(Clone, Debug)]
 pub struct Master {
-    /// Its RPC address.
     pub at: HostPort,
-    /// Who chose that.
     pub origin: String,
     /// Longest wait for an answer.
     pub timeout: Duration,

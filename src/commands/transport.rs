@@ -20,7 +20,6 @@ pub struct TransportArgs {
 /// Over what bytes are to be moved, and who says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transport {
-    /// The protocol.
     pub protocol: Protocol,
     /// What to use of the host's RDMA devices.
     pub rdma: RdmaWish,

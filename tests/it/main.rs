@@ -25,5 +25,6 @@ mod sim;
 mod simulator;
 mod sizing;
 mod store;
+mod style;
 mod transfer;
 mod wire;

@@ -12,9 +12,7 @@ pub const LINE_MAX: usize = 120;
 pub struct Section {
     /// Its heading; on a page only.
     pub title: String,
-    /// Sentences.
     pub text: Vec<String>,
-    /// Tables.
     pub sheets: Vec<Sheet>,
     /// Plots; on a page only.
     pub plots: Vec<Plot>,
@@ -74,7 +72,6 @@ pub struct Sheet {
     pub head: Vec<String>,
     /// Columns of text beside the first.
     pub words: Vec<usize>,
-    /// Cells.
     pub rows: Vec<Vec<String>>,
     /// What stands below it.
     pub notes: Vec<String>,

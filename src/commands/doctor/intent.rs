@@ -27,9 +27,7 @@ const PREFIXES: &[&str] = &["MC_", "MOONCAKE_", "SGLANG_", "NCCL_IB_"];
 /// The words of `--protocol`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum ProtocolName {
-    /// Sockets.
     Tcp,
-    /// RDMA devices.
     Rdma,
 }
 

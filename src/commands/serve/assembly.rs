@@ -25,9 +25,7 @@ use crate::engine::rpc::StartError;
 pub struct Plan {
     /// The master; its `listen` is that of `rpc`.
     pub config: MasterConfig,
-    /// Its RPC.
     pub rpc: Listen,
-    /// Its admin HTTP.
     pub admin: Listen,
     /// The metadata service, if it is to be served here.
     pub metadata: Option<Listen>,
@@ -50,7 +48,6 @@ pub enum Cleanup {
 
 /// It runs. Dropping it stops it without waiting.
 pub struct Assembly {
-    /// The RPC's address.
     pub rpc: HostPort,
     /// The admin HTTP's address.
     pub admin_at: HostPort,

@@ -56,11 +56,8 @@ const FLAGFILE_BYTES_MAX: u64 = 1 << 20;
 /// Which service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// The master.
     Master,
-    /// The metadata service.
     Metadata,
-    /// A store node.
     Store,
 }
 

@@ -30,9 +30,7 @@ use crate::engine::transfer::{TransferConfig, TransferError, TransferSettings};
 /// What a node is to be.
 #[derive(Clone, Debug)]
 pub struct NodePlan {
-    /// The master.
     pub master: HostPort,
-    /// Who chose it.
     pub master_origin: String,
     /// Where segments are found.
     pub metadata: MetadataUri,
@@ -40,11 +38,9 @@ pub struct NodePlan {
     pub local_hostname: String,
     /// Bytes to lend.
     pub segment: ByteSize,
-    /// Who chose that.
     pub segment_origin: String,
     /// Bytes for the node's own puts and gets.
     pub local_buffer: ByteSize,
-    /// Who chose that.
     pub local_buffer_origin: String,
     /// Over what bytes are moved.
     pub transport: Transport,
@@ -61,7 +57,6 @@ pub struct NodePlan {
 /// Where a node listens for HTTP.
 #[derive(Clone, Debug)]
 pub struct NodePorts {
-    /// The REST port.
     pub rest: Listen,
     /// The client HTTP server, if it is wanted.
     pub client_http: Option<Listen>,
@@ -137,7 +132,6 @@ pub fn local_hostname(
 
 /// A node that runs, with its REST port.
 pub struct RunningNode {
-    /// The node.
     pub node: Node<RealEnv>,
     rest: Running,
     client_http: Option<Running>,

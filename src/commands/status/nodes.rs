@@ -23,7 +23,6 @@ pub(super) type Answer = (String, Result<Ways, String>);
 /// One node in the JSON document.
 #[derive(Debug, Serialize)]
 pub(super) struct Node<'a> {
-    /// Its HTTP port.
     node: &'a str,
     /// Why there is nothing to tell.
     error: Option<&'a str>,

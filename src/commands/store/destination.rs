@@ -11,7 +11,6 @@ use crate::commands::error::Failure;
 /// A place for the bytes of one object.
 #[derive(Debug)]
 pub(super) enum Destination {
-    /// Standard output.
     Stdout,
     /// What is written to as it is: a device, a pipe, an open descriptor, a link to nothing.
     Stream(PathBuf),

@@ -84,7 +84,6 @@ pub(in crate::commands) struct LinkPlan {
 /// The metadata mode of a client.
 #[derive(Clone, Debug)]
 pub(in crate::commands) struct UsedMetadata {
-    /// The mode.
     pub uri: MetadataUri,
     /// The flag or variable that chose it; `None` if it was found.
     pub given: Option<String>,

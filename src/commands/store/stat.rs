@@ -132,7 +132,6 @@ pub(super) enum Presence {
     Complete,
     /// A put that is not finished.
     Unfinished,
-    /// Nothing any more.
     Gone,
 }
 

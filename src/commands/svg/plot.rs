@@ -68,7 +68,6 @@ pub struct Series {
     pub name: String,
     /// Which colour, from zero.
     pub colour: usize,
-    /// Its values.
     pub mark: Mark,
     /// Is a line of dashes, so that what lies under it is seen?
     pub dashed: bool,
@@ -121,11 +120,8 @@ impl Series {
 /// A plot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plot {
-    /// What it shows.
     pub title: String,
-    /// Across.
     pub x: Axis,
-    /// Up.
     pub y: Axis,
     /// What is drawn, the first at the bottom.
     pub series: Vec<Series>,

@@ -7,9 +7,7 @@ use crate::engine::base::HostPort;
 /// Where a store is.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// The master's RPC.
     pub master: HostPort,
-    /// Its admin HTTP.
     pub admin: HostPort,
     /// The metadata service's URL, or `P2PHANDSHAKE`.
     pub metadata: String,

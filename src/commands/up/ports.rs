@@ -8,7 +8,6 @@ use crate::engine::sys::ports;
 /// One listener, and the port that it wants.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// What listens.
     pub what: &'static str,
     /// The flag that chooses its port.
     pub flag: &'static str,

@@ -27,9 +27,7 @@ pub struct Sim {
 /// What is said of it.
 #[derive(Debug, Serialize)]
 pub struct SimDocument {
-    /// Always.
     simulator: bool,
-    /// Where it is.
     url: String,
     /// What puts load on it.
     bench: String,

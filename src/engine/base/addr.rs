@@ -9,7 +9,6 @@ use std::str::FromStr;
 pub struct HostPort {
     /// Name or address; IPv6 without brackets, possibly with a `%zone`.
     pub host: String,
-    /// TCP port.
     pub port: u16,
 }
 

@@ -42,7 +42,6 @@ impl Stop {
 /// A failure, as often as it happened.
 #[derive(Clone, Debug)]
 pub struct Failed {
-    /// How many objects.
     pub count: u64,
     /// Message of the first one.
     pub first: String,
@@ -55,7 +54,6 @@ pub struct Failed {
 pub struct Done {
     /// Batches, of those that moved anything.
     pub batches: u64,
-    /// Objects moved.
     pub objects: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -104,9 +102,7 @@ pub struct Pass {
     pub elapsed: Duration,
     /// CPU time of this process meanwhile, all threads.
     pub cpu: Duration,
-    /// The puts.
     pub put: Done,
-    /// The gets.
     pub get: Done,
 }
 

@@ -16,9 +16,7 @@ use crate::engine::transfer::{Op, OpKind, RemoteAddr, TransferEngine, TransferEr
 /// What to do, and for how long.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Whose memory.
     pub segment: String,
-    /// Which way.
     pub kind: OpKind,
     /// Bytes of an operation.
     pub block_bytes: u64,
@@ -26,7 +24,6 @@ pub struct Plan {
     pub batch: usize,
     /// Threads that carry out batches.
     pub threads: usize,
-    /// How long.
     pub duration: Duration,
     /// Compare the bytes of every batch.
     pub verify: bool,
@@ -46,7 +43,6 @@ impl Plan {
 pub struct Report {
     /// From the first batch to the last.
     pub elapsed: Duration,
-    /// Batches carried out.
     pub batches: u64,
     /// Bytes moved.
     pub bytes: u64,
@@ -79,7 +75,6 @@ pub enum BenchError {
         "segment {segment} offers {offered} bytes in one piece, but {wanted} are needed (block size x batch size x threads)"
     )]
     TargetTooSmall {
-        /// The segment.
         segment: String,
         /// Its largest buffer, bytes.
         offered: u64,

@@ -19,19 +19,13 @@ pub enum DeployError {
     UnknownKey {
         /// The line, from 1, where it is known.
         line: Option<usize>,
-        /// The key.
         key: String,
         /// The known key that is nearest.
         near: Option<String>,
     },
     /// A `--set` that is not `KEY=VALUE`, or whose key leads nowhere.
     #[error("{} sets nothing: {what}", Quoted(text))]
-    Set {
-        /// The text.
-        text: String,
-        /// What is wrong.
-        what: String,
-    },
+    Set { text: String, what: String },
     /// A value that cannot be.
     #[error("{key}: {what}")]
     Value {
@@ -45,7 +39,6 @@ pub enum DeployError {
     Plan {
         /// The key, with its section.
         key: &'static str,
-        /// Why.
         error: PlanError,
     },
     /// Two processes want one port.
@@ -53,9 +46,7 @@ pub enum DeployError {
     PortTaken {
         /// The host, or the workload in Kubernetes.
         host: String,
-        /// The port.
         port: u16,
-        /// Who has it.
         first: String,
         /// Who wants it, too.
         second: String,

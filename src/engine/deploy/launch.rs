@@ -7,11 +7,8 @@ use crate::engine::base::HostPort;
 pub enum Role {
     /// The index of the store.
     Master,
-    /// Lends memory.
     Store,
-    /// Serves a model.
     Server,
-    /// Prefills for others.
     Prefill,
     /// Decodes what others prefilled.
     Decode,
@@ -56,7 +53,6 @@ pub enum Image {
 pub struct Port {
     /// At most 15 characters, for Kubernetes.
     pub name: &'static str,
-    /// The number.
     pub number: u16,
 }
 
@@ -64,28 +60,16 @@ pub struct Port {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeBy {
     /// It answers GET with 2xx.
-    Http {
-        /// Port.
-        port: u16,
-        /// Path.
-        path: &'static str,
-    },
+    Http { port: u16, path: &'static str },
     /// It accepts a connection.
-    Tcp {
-        /// Port.
-        port: u16,
-    },
+    Tcp { port: u16 },
     /// A command beside it ends with 0.
-    Exec {
-        /// The command.
-        argv: Vec<String>,
-    },
+    Exec { argv: Vec<String> },
 }
 
 /// A question that is asked again and again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// How.
     pub by: ProbeBy,
     /// Seconds between two.
     pub period_s: u32,
@@ -115,7 +99,6 @@ pub struct Resources {
     pub cpus: u32,
     /// Bytes of a huge page, and how many pages; `None` without.
     pub hugepages: Option<(u64, u64)>,
-    /// GPUs.
     pub gpus: u64,
     /// Does it open RDMA devices?
     pub rdma: bool,
@@ -130,7 +113,6 @@ pub struct Resources {
 pub struct Mount {
     /// The same inside and outside.
     pub path: String,
-    /// Is it written?
     pub writes: bool,
 }
 
@@ -150,7 +132,6 @@ pub struct Drain {
     pub port: u16,
     /// Path that is posted to.
     pub path: &'static str,
-    /// JSON body.
     pub body: String,
     /// Seconds that it may take.
     pub seconds: u32,
@@ -175,7 +156,6 @@ pub struct Launch {
     pub workload: String,
     /// Its host, on plain hosts; else empty.
     pub host: String,
-    /// Copies, in Kubernetes.
     pub replicas: u32,
     /// Pods that make one copy, in Kubernetes.
     pub size: u32,
@@ -183,13 +163,9 @@ pub struct Launch {
     pub numa: Option<u32>,
     /// Which image has the program.
     pub image: Image,
-    /// Program and arguments.
     pub argv: Vec<String>,
-    /// Variables, each once.
     pub env: Vec<(String, String)>,
-    /// Ports, each once.
     pub ports: Vec<Port>,
-    /// What it takes.
     pub resources: Resources,
     /// Folders of the host.
     pub mounts: Vec<Mount>,

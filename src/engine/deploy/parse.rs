@@ -12,9 +12,7 @@ pub const FILE_BYTES_MAX: usize = 64 << 10;
 /// The notation of a deployment file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// TOML.
     Toml,
-    /// YAML.
     Yaml,
 }
 

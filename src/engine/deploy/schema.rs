@@ -30,11 +30,9 @@ pub struct Deployment {
     pub segment: Segment,
     /// Processes that only lend.
     pub nodes: Nodes,
-    /// The serving processes.
     pub serving: Serving,
     /// Huge pages for L2 and segments.
     pub hugepages: HugePages,
-    /// Container images.
     pub images: Images,
     /// What only Kubernetes asks.
     pub kubernetes: Kubernetes,
@@ -100,7 +98,6 @@ impl Release {
 /// The element type of the cache, as `--kv-cache-dtype` names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KvCache {
-    /// The model's own.
     #[default]
     #[serde(rename = "auto")]
     Auto,
@@ -137,11 +134,8 @@ pub struct Model {
     pub known_as: String,
     /// `--served-model-name`; empty leaves it out.
     pub served_name: String,
-    /// Tensor parallel size.
     pub tp: u64,
-    /// Pipeline parallel size.
     pub pp: u64,
-    /// Data parallel size.
     pub dp: u64,
     /// Data parallel ranks are groups within tp.
     pub dp_attention: bool,
@@ -167,7 +161,6 @@ pub struct Model {
     pub prefetch_threshold: u64,
     /// Flags of SGLang, as they stand.
     pub extra_args: Vec<String>,
-    /// Variables of SGLang.
     pub env: BTreeMap<String, String>,
 }
 
@@ -203,11 +196,9 @@ impl Default for Model {
 pub struct Master {
     /// Where it runs on plain hosts; with high availability, all of them.
     pub hosts: Vec<String>,
-    /// Its RPC port.
     pub rpc_port: u16,
     /// Its admin HTTP port.
     pub admin_port: u16,
-    /// Worker threads.
     pub rpc_threads: u32,
     /// Life of a read lease, milliseconds.
     pub lease_ttl_ms: u64,
@@ -295,7 +286,6 @@ pub enum MetadataKind {
 pub struct Transfer {
     /// `tcp` or `rdma`.
     pub protocol: Protocol,
-    /// RDMA devices.
     pub devices: Vec<String>,
     /// `MC_GID_INDEX`.
     pub gid_index: Option<u32>,
@@ -313,10 +303,8 @@ impl Default for Transfer {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// Sockets.
     #[default]
     Tcp,
-    /// Verbs.
     Rdma,
 }
 
@@ -398,7 +386,6 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Device {
-    /// GPUs.
     #[default]
     Cuda,
     /// None.
@@ -413,11 +400,9 @@ pub struct Serving {
     pub mode: Mode,
     /// Where they run on plain hosts: a server each, or `nnodes` hosts for each.
     pub hosts: Vec<String>,
-    /// Servers in Kubernetes.
     pub replicas: u32,
     /// Hosts of one server, for `distributed`.
     pub nnodes: u32,
-    /// HTTP port.
     pub port: u16,
     /// Port on which the ranks of a distributed server meet.
     pub dist_port: u16,
@@ -481,7 +466,6 @@ impl Default for Servers {
 pub struct Router {
     /// Where it runs on plain hosts.
     pub host: String,
-    /// HTTP port.
     pub port: u16,
     /// Flags of the router, as they stand.
     pub extra_args: Vec<String>,
@@ -497,7 +481,6 @@ impl Default for Router {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HugePages {
-    /// Their size.
     pub size: HugePageSize,
 }
 
@@ -524,7 +507,6 @@ pub struct Images {
     pub sglang: String,
     /// Upstream's master and store; empty takes the one above.
     pub store: String,
-    /// The router.
     pub router: String,
     /// mcctl's; there is no public one, so this is to be filled in.
     pub mcctl: String,
@@ -601,7 +583,6 @@ impl Default for Kubernetes {
 pub struct Host {
     /// Folder of `mooncake_master`, `mc_store_rest_server` and `mcctl`; empty looks in PATH.
     pub bin_dir: String,
-    /// Python with SGLang.
     pub python: String,
     /// User of the units; empty for root.
     pub user: String,

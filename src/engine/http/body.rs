@@ -17,7 +17,6 @@ pub type Pieces = Box<dyn FnMut(&mut Context<'_>) -> Poll<Option<Bytes>> + Send>
 
 /// The body of an answer.
 pub enum Body {
-    /// All of it.
     Whole(Bytes),
     /// Made as it is sent, so that neither the memory nor the state behind it is held for the length of the transfer.
     Paged {
@@ -96,7 +95,6 @@ impl From<&'static str> for Body {
 
 /// Why a request's body was not read.
 pub(super) enum BodyError {
-    /// Longer than allowed.
     TooLong,
     /// The connection broke, or the framing was wrong.
     Broken,

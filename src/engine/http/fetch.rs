@@ -22,7 +22,6 @@ pub struct Fetcher {
 /// A whole answer, whatever its status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
-    /// The status.
     pub status: u16,
     /// The body, as text; what is no UTF-8 is replaced.
     pub body: String,

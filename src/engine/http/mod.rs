@@ -33,11 +33,9 @@ use crate::engine::base::HostPort;
 /// A request whose body has been read.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The method.
     pub method: Method,
     /// The path and, after `?`, the parameters, as sent.
     pub target: hyper::Uri,
-    /// The body.
     pub body: Bytes,
 }
 
@@ -121,7 +119,6 @@ impl Limits {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {at}")]
 pub struct BindError {
-    /// Where.
     pub at: HostPort,
     /// What the system says.
     #[source]

@@ -23,7 +23,6 @@ const MISTAKES_MAX: usize = 64;
 pub struct Met {
     /// `PodSpec`, `Container`, `Quantity` ...
     pub name: &'static str,
-    /// Where it stands.
     pub at: Path,
 }
 

@@ -13,7 +13,6 @@ pub struct Flag {
     pub spelled: String,
     /// Its value: the text after `=`, or the next word.
     pub value: Option<Said>,
-    /// Where it is.
     pub place: Place,
     /// A word that looks like its value and is not read as one: `--enable_ha false`.
     pub stray: Option<Said>,

@@ -7,13 +7,10 @@ use std::sync::LazyLock;
 /// What a flag of the master takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlagKind {
-    /// Any text.
     Text,
     /// true or false; takes no word of its own.
     Switch,
-    /// A whole number.
     Whole,
-    /// A number.
     Number,
     /// A share from 0 to 1.
     Ratio,
@@ -26,7 +23,6 @@ pub enum FlagKind {
 pub struct MasterFlag {
     /// With `_`.
     pub name: &'static str,
-    /// What it takes.
     pub kind: FlagKind,
     /// The first release that has it, where an older one is known not to.
     pub since: Option<&'static str>,

@@ -21,7 +21,6 @@ const DEPTH_MAX: usize = 200;
 pub struct Node {
     /// Counted from one.
     pub line: u32,
-    /// What it is.
     pub value: Value,
 }
 
@@ -30,9 +29,7 @@ pub struct Node {
 pub enum Value {
     /// Nothing, `null`, `~`.
     Null,
-    /// A scalar.
     Scalar(Text),
-    /// A sequence.
     List(Vec<Node>),
     /// A mapping, in the order of the text.
     Map(Vec<Entry>),
@@ -41,7 +38,6 @@ pub enum Value {
 /// A scalar as it was written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Text {
-    /// Without quotes.
     pub text: String,
     /// The YAML type of an unquoted one.
     pub kind: ScalarKind,
@@ -56,7 +52,6 @@ pub enum ScalarKind {
     Text,
     /// `true`, `false`.
     Bool(bool),
-    /// A whole number.
     Whole(i64),
     /// A number with a fraction or an exponent.
     Float,
@@ -69,7 +64,6 @@ pub struct Entry {
     pub key: String,
     /// The line that the key is on.
     pub line: u32,
-    /// The value.
     pub value: Node,
 }
 

@@ -12,7 +12,6 @@ use crate::engine::lint::node::Node;
 pub struct Said {
     /// The text, quotes removed.
     pub text: String,
-    /// Where it begins.
     pub place: Place,
 }
 
@@ -39,9 +38,7 @@ pub enum Role {
     Store,
     /// `mooncake_client`, the real client of dummy clients.
     RealClient,
-    /// A SGLang server.
     Sglang(Mode),
-    /// A vLLM server.
     Vllm,
     /// A router in front of SGLang servers.
     Router,
@@ -49,18 +46,14 @@ pub enum Role {
     Up,
     /// Variables without a program: an environment file, a shell's environment. SGLang or a store service may be meant.
     Environment,
-    /// Something else.
     Other,
 }
 
 /// What a SGLang server does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
-    /// Prefill and decode.
     Whole,
-    /// Prefill alone.
     Prefill,
-    /// Decode alone.
     Decode,
 }
 
@@ -97,9 +90,7 @@ impl Role {
 /// Whose program it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Make {
-    /// Mooncake's, SGLang's.
     Upstream,
-    /// This one.
     Mcctl,
 }
 
@@ -122,11 +113,9 @@ pub enum Habitat {
     Compose,
     /// `docker run`.
     Docker,
-    /// A systemd unit.
     Unit,
     /// A command line or a script, on whatever host.
     Shell,
-    /// It runs.
     Running,
     /// A file of settings only.
     File,
@@ -160,11 +149,9 @@ impl Variable {
 /// When a container counts as started, alive or ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeFor {
-    /// It gets requests.
     Readiness,
     /// It is not restarted.
     Liveness,
-    /// It has started.
     Startup,
 }
 
@@ -191,7 +178,6 @@ pub enum ProbeHow {
     Http {
         /// The port, if its number is known.
         port: Option<u16>,
-        /// The path.
         path: String,
     },
     /// A command; its words joined.
@@ -201,11 +187,8 @@ pub enum ProbeHow {
 /// A probe of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// What it decides.
     pub what: ProbeFor,
-    /// How it asks.
     pub how: ProbeHow,
-    /// Where it is.
     pub place: Place,
 }
 
@@ -221,9 +204,7 @@ pub struct Resource {
 /// Where a path of a container really lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// In the container.
     pub path: String,
-    /// What is there.
     pub source: MountSource,
     /// Where that is said.
     pub place: Place,
@@ -253,7 +234,6 @@ pub struct Limits {
     pub user: Option<Said>,
     /// `runAsNonRoot`.
     pub non_root: Option<Place>,
-    /// The memlock limit.
     pub memlock: Option<Said>,
     /// The size of /dev/shm.
     pub shm_size: Option<Said>,
@@ -263,7 +243,6 @@ pub struct Limits {
     pub host_network: bool,
     /// Devices of the host that it gets.
     pub devices: Vec<Said>,
-    /// What is mounted.
     pub mounts: Vec<Mount>,
     /// Seconds from the wish to end to the kill.
     pub grace: Option<Said>,
@@ -285,17 +264,13 @@ pub struct DeclaredPort {
 pub struct Process {
     /// How a person calls it: `role store of group demo`, `service master`.
     pub name: String,
-    /// What it is.
     pub role: Role,
-    /// Whose it is.
     pub make: Make,
     /// Where it is started.
     pub place: Place,
-    /// Who starts it.
     pub habitat: Habitat,
     /// Its words, without the program.
     pub args: Vec<Said>,
-    /// Its variables.
     pub env: BTreeMap<String, Variable>,
     /// Are these all of its variables? A shell has more, and so has a container whose variables come from an unread file.
     pub env_whole: bool,
@@ -336,24 +311,20 @@ pub struct Pods {
     pub namespace: Option<String>,
     /// The group and the role of a RoleBasedGroup.
     pub group: Option<(String, String)>,
-    /// Where it is.
     pub place: Place,
 }
 
 /// A Kubernetes Service, or what answers to a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// Its name.
     pub name: String,
     /// The namespace, if it is said.
     pub namespace: Option<String>,
     /// The labels that it selects.
     pub selector: BTreeMap<String, Said>,
-    /// Its ports.
     pub ports: Vec<ServicePort>,
     /// Has it no address of its own?
     pub headless: bool,
-    /// Where it is.
     pub place: Place,
 }
 
@@ -371,11 +342,8 @@ pub struct ServicePort {
 /// A RoleBasedGroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleGroup {
-    /// Its name.
     pub name: String,
-    /// Its roles.
     pub roles: Vec<Said>,
-    /// Where it is.
     pub place: Place,
 }
 
@@ -420,18 +388,14 @@ pub struct Document {
     pub file: Arc<str>,
     /// What it is for.
     pub kind: DocumentKind,
-    /// What it says.
     pub node: Node,
-    /// Is it JSON?
     pub json: bool,
 }
 
 /// A value of a Kubernetes ConfigMap or Secret.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConfigData {
-    /// Its name.
     pub name: String,
-    /// Key and text.
     pub data: BTreeMap<String, (Said, u32)>,
     /// Is it a Secret?
     pub secret: bool,
@@ -440,15 +404,10 @@ pub struct ConfigData {
 /// All that is known of a deployment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scene {
-    /// Its processes.
     pub processes: Vec<Process>,
-    /// Sets of pods.
     pub pods: Vec<Pods>,
-    /// Kubernetes Services.
     pub services: Vec<Service>,
-    /// RoleBasedGroups.
     pub groups: Vec<RoleGroup>,
-    /// Settings files.
     pub documents: Vec<Document>,
     /// Names that the services of a compose file answer to; `None` where there is no compose file.
     pub compose_names: Option<Vec<String>>,

@@ -18,9 +18,7 @@ use crate::engine::plan::size_text;
 /// What is known of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// It is this.
     Is(Said),
-    /// Nobody sets it.
     Unset,
     /// It is set elsewhere, or may be.
     Unknown,
@@ -35,7 +33,6 @@ impl Setting {
 /// Where a client's settings come from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Origin<'s> {
-    /// Variables.
     Environment,
     /// A file that was given, too.
     File(&'s Node, Arc<str>),
@@ -48,9 +45,7 @@ pub enum Origin<'s> {
 /// A process with its flags read.
 #[derive(Clone, Debug)]
 pub struct Seen<'s> {
-    /// The process.
     pub process: &'s Process,
-    /// Its flags.
     pub flags: Vec<Flag>,
     /// Where its Mooncake settings come from.
     pub origin: Origin<'s>,

@@ -8,7 +8,6 @@ use std::collections::VecDeque;
 /// A word of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Word {
-    /// Without quotes.
     pub text: String,
     /// The line that it begins on.
     pub line: u32,

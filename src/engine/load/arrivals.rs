@@ -12,7 +12,6 @@ use rand_distr::{Distribution as _, Gamma};
 /// The law of the gaps between arrivals, at a mean of one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Gaps {
-    /// All the same.
     Even,
     /// Evenly between nothing and twice the mean, as `bench_multiturn.py` has it.
     Uniform,
@@ -32,7 +31,6 @@ pub enum Rate {
     Constant(f64),
     /// From one rate to another along a line, and then the other.
     Ramp {
-        /// At the start.
         from: f64,
         /// At the end, above zero, and after it.
         to: f64,
@@ -63,7 +61,6 @@ impl Rate {
 /// A plan of arrivals.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Arrivals {
-    /// Drawn.
     Drawn {
         /// How they are spread.
         gaps: Gaps,
@@ -72,7 +69,6 @@ pub enum Arrivals {
     },
     /// Recorded times since the start, in order, divided by a speed-up.
     Recorded {
-        /// The times.
         at: Vec<Duration>,
         /// Two plays a trace in half its time.
         speed: f64,

@@ -9,21 +9,16 @@ use rand_distr::{Distribution as _, Exp, LogNormal};
 /// A distribution of numbers that are not negative.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Distribution {
-    /// Always the same.
     Constant(f64),
     /// Evenly between two bounds, both included for whole numbers.
     Uniform {
-        /// The least.
         low: f64,
-        /// The most.
         high: f64,
     },
     /// Exponential with this mean.
     Exponential {
-        /// The mean.
         mean: f64,
     },
-    /// Lognormal.
     LogNormal {
         /// The mean of the numbers themselves, not of their logarithms.
         mean: f64,

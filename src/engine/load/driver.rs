@@ -26,7 +26,6 @@ pub struct Turn {
 /// A request to send now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// Which.
     pub turn: Turn,
     /// When it was to be sent: never later than now.
     pub planned: Duration,
@@ -49,10 +48,7 @@ pub struct Script {
 #[derive(Clone, Debug)]
 pub enum Pace {
     /// So many conversations are open at once; when one is over, the next begins.
-    Closed {
-        /// How many.
-        conversations: usize,
-    },
+    Closed { conversations: usize },
     /// Conversations begin at these instants; further turns follow after their think time.
     Conversations(Instants),
     /// All conversations are open from the start. At each instant one request comes, of a conversation that is ready; where none
@@ -63,7 +59,6 @@ pub enum Pace {
     /// So many users, each with a turn every `gap` (or at the end of the turn before it, if that is later), out of step with each
     /// other from the start. A user whose conversation is over takes up the next.
     Users {
-        /// How many.
         users: usize,
         /// Time from turn to turn.
         gap: Duration,
@@ -75,7 +70,6 @@ pub enum Pace {
 pub enum Ready {
     /// The one that is ready longest.
     Fifo,
-    /// Any of them.
     Random,
 }
 

@@ -101,18 +101,14 @@ impl Histogram {
 /// What a histogram says. A percentile is absent where the sample is too small for it: p99 takes 100 values, p99.9 takes 1,000.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// How many values.
     pub count: u64,
-    /// The mean.
     #[serde(rename = "mean_ms", serialize_with = "ms")]
     pub mean: Duration,
     /// The standard deviation of the values (not of the mean).
     #[serde(rename = "deviation_ms", serialize_with = "ms")]
     pub deviation: Duration,
-    /// The least.
     #[serde(rename = "min_ms", serialize_with = "ms")]
     pub min: Duration,
-    /// The median.
     #[serde(rename = "p50_ms", serialize_with = "ms")]
     pub p50: Duration,
     /// Ninety of a hundred are at most this.
@@ -127,7 +123,6 @@ pub struct Summary {
     /// 999 of a thousand.
     #[serde(rename = "p99_9_ms", serialize_with = "maybe_ms")]
     pub p999: Option<Duration>,
-    /// The largest.
     #[serde(rename = "max_ms", serialize_with = "ms")]
     pub max: Duration,
 }

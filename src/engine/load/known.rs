@@ -79,7 +79,6 @@ struct Place {
 /// Tokens of a prompt that should be cached, and how far back each part was used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Foreseen {
-    /// In all.
     pub tokens: u32,
     /// Tokens that may be cached besides, since others that begin alike are being answered: the most that these caches can have.
     pub possible: u32,

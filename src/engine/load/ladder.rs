@@ -46,7 +46,6 @@ impl Rung {
 pub struct Rungs {
     /// The lengths, in tokens.
     pub lengths: Vec<u32>,
-    /// Prompts of each.
     pub repeats: u32,
     /// Ids are drawn below this.
     pub vocabulary: u32,
@@ -147,7 +146,6 @@ pub struct Measured {
     pub host: u64,
     /// From L3.
     pub storage: u64,
-    /// Computed.
     pub computed: u64,
     /// From the last byte of the request to the first token, with the 95 % interval of the mean.
     pub ttft: Option<Mean>,
@@ -158,20 +156,16 @@ pub struct Measured {
 /// A mean with its interval, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Mean {
-    /// The mean.
     pub mean_ms: f64,
     /// The lower end of its 95 % interval; absent of fewer than two.
     pub low_ms: Option<f64>,
-    /// The upper end.
     pub high_ms: Option<f64>,
 }
 
 /// Time to the first token as a fixed part and a part per token, by least squares over the lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Fit {
-    /// The tier.
     pub tier: Rung,
-    /// The fixed part.
     pub fixed_ms: f64,
     /// Further tokens per second; absent where more tokens do not take longer.
     pub tokens_per_s: Option<f64>,
@@ -180,7 +174,6 @@ pub struct Fit {
 /// From which length on a tier is faster than computing.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct BreakEven {
-    /// The tier.
     pub tier: Rung,
     /// The least measured length from which on its interval lies below that of computing, at this and every longer one.
     pub shown_from: Option<u32>,
@@ -193,7 +186,6 @@ pub struct BreakEven {
 pub struct Ladder {
     /// By length, then by tier.
     pub rungs: Vec<Measured>,
-    /// By tier.
     pub fits: Vec<Fit>,
     /// Of the tiers that are caches.
     pub break_even: Vec<BreakEven>,

@@ -69,7 +69,6 @@ impl Numpy {
 /// Whole numbers that a dataset of `bench_serving` draws before the arrivals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drawn {
-    /// How many.
     pub count: u32,
     /// The largest less the smallest.
     pub range: u32,

@@ -30,9 +30,7 @@ pub struct Pair {
 /// Which way a figure is to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// A latency.
     Less,
-    /// A hit.
     More,
 }
 
@@ -83,7 +81,6 @@ impl Verdict {
 /// A difference of means, `b - a`, with its interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Difference {
-    /// Pairs.
     pub pairs: usize,
     /// Conversations they come from.
     pub conversations: usize,
@@ -95,11 +92,9 @@ pub struct Difference {
     pub mean_b: f64,
     /// Lower end of the interval of `mean_b - mean_a`.
     pub low: f64,
-    /// Upper end.
     pub high: f64,
     /// The share of such intervals that hold the truth.
     pub level: f64,
-    /// What follows.
     pub verdict: Verdict,
 }
 

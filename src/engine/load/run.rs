@@ -20,7 +20,6 @@ use crate::engine::load::{Driver, Histogram, Start, Turn};
 /// A request from its plan to its end. Times count from the start of the run.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// Which.
     pub turn: Turn,
     /// When it was to be sent. Latencies count from here.
     pub planned: Duration,
@@ -30,7 +29,6 @@ pub struct Record {
     pub max_tokens: u32,
     /// Tokens of its prompt that should have been cached, where somebody keeps count.
     pub expected: Option<u32>,
-    /// What happened.
     pub exchange: Exchange,
 }
 

@@ -9,7 +9,6 @@ use crate::engine::wire::{Expected, Method};
 /// What a method without its feature answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Absent {
-    /// This error.
     Refused(ErrorCode),
     /// This error, if there is an object with the key; otherwise `OBJECT_NOT_FOUND`.
     RefusedForKey(ErrorCode),

@@ -41,7 +41,6 @@ pub trait Hold {
 /// The state at hand, at one time: for tests and simulations.
 #[derive(Debug)]
 pub struct Direct<'a> {
-    /// The state.
     pub state: &'a mut MasterState,
     /// When all calls happen.
     pub now: Mono,

@@ -17,7 +17,6 @@ pub struct MasterConfig {
     /// Threads that serve connections; 0 serves on the caller's runtime (for simulations). Upstream: `--rpc_thread_num`, one per
     /// processor, at most 16.
     pub threads: usize,
-    /// The rules.
     pub policy: Policy,
 }
 

@@ -9,37 +9,26 @@ use crate::engine::wire::TextBuf;
 pub enum Effect {
     /// A segment is there.
     Mounted {
-        /// Which.
         segment: SegmentId,
-        /// Its name.
         name: TextBuf,
-        /// Whose.
         client: ClientId,
         /// Its length, bytes.
         bytes: u64,
     },
     /// A segment is gone, and with it every replica in it.
     Unmounted {
-        /// Which.
         segment: SegmentId,
-        /// Its name.
         name: TextBuf,
-        /// Whose it was.
         client: ClientId,
-        /// Why.
         reason: Departure,
         /// No segment of this name is left. When the client is gone, too (`Expired`), so should be what the metadata service
         /// keeps under the name.
         last_of_name: bool,
     },
     /// A client is gone: nothing was heard of it for its time to live. Its segments' `Unmounted` came before.
-    ClientExpired {
-        /// Who.
-        client: ClientId,
-    },
+    ClientExpired { client: ClientId },
     /// A round of eviction ended.
     Evicted {
-        /// Objects.
         objects: u64,
         /// Bytes.
         bytes: u64,
@@ -65,7 +54,6 @@ pub enum Departure {
 /// Effects in the order in which they arose.
 #[derive(Debug, Default)]
 pub struct Effects {
-    /// To be done.
     pub list: Vec<Effect>,
     /// To be dropped where nobody waits: a large segment's records take a while.
     pub(super) waste: Vec<OffsetAllocator>,

@@ -13,7 +13,6 @@ use std::time::Duration;
 /// Calls of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallCount {
-    /// Calls received.
     pub requests: u64,
     /// Of those, the ones answered with an error.
     pub failures: u64,
@@ -30,15 +29,12 @@ impl CallCount {
 /// Batch calls of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchCount {
-    /// Calls received.
     pub requests: u64,
     /// Calls of which every item failed.
     pub failures: u64,
     /// Calls of which some items failed.
     pub partial_successes: u64,
-    /// Items in them.
     pub items: u64,
-    /// Items that failed.
     pub failed_items: u64,
 }
 
@@ -176,13 +172,10 @@ pub struct Counters {
     pub mem_hit_bytes: u64,
     /// Reads that found a complete replica.
     pub valid_gets: u64,
-    /// Reads.
     pub total_gets: u64,
     /// Eviction rounds that evicted something.
     pub evictions: u64,
-    /// Eviction rounds.
     pub eviction_attempts: u64,
-    /// Objects evicted.
     pub evicted_keys: u64,
     /// Bytes of those.
     pub evicted_bytes: u64,
@@ -260,13 +253,11 @@ pub struct Gauges {
     pub allocated_bytes: u64,
     /// Bytes of all mounted memory segments.
     pub capacity_bytes: u64,
-    /// Objects.
     pub keys: u64,
     /// Objects with a soft pin.
     pub soft_pinned_keys: u64,
     /// Clients that are alive.
     pub clients: u64,
-    /// Complete memory replicas.
     pub mem_replicas: u64,
     /// Bytes of displaced unfinished puts that are not released yet.
     pub discarded_staging_bytes: u64,

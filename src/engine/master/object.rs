@@ -32,7 +32,6 @@ const WARM_MAX: usize = 64;
 pub(super) struct Replica {
     /// Slot in the segment table.
     pub segment: u32,
-    /// The allocator's ticket.
     pub ticket: u32,
     /// First byte in the segment.
     pub offset: u64,
@@ -44,7 +43,6 @@ pub(super) struct Replica {
 #[derive(Debug)]
 #[repr(align(32))]
 pub(super) struct Object {
-    /// Of the key.
     hash: u32,
     key_len: u32,
     /// The key, or, if that is longer, the slot where it is kept.
@@ -69,7 +67,6 @@ pub(super) struct Object {
     pub place: Place,
     /// Being written: not readable, not evictable.
     pub processing: bool,
-    /// Never evicted.
     pub hard_pin: bool,
 }
 
@@ -91,12 +88,10 @@ pub(super) struct Extra {
 /// What a write does to the soft pin when it ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum PendingPin {
-    /// Leave it.
     #[default]
     Keep,
     /// Set it for so many milliseconds from the end of the write.
     Set(u64),
-    /// Clear it.
     Clear,
 }
 

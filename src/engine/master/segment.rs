@@ -33,11 +33,8 @@ const PROTOCOLS: [&str; 2] = ["tcp", "rdma"];
 pub(super) struct Mounted {
     /// As the client described it.
     pub segment: Segment,
-    /// Whose it is.
     pub client: ClientId,
-    /// Mounted or going.
     pub status: SegmentStatus,
-    /// When it goes.
     pub grace_until: Option<Mono>,
     /// Bytes asked for by what is in it.
     pub used: u64,

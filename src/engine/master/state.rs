@@ -45,11 +45,9 @@ pub struct MasterState {
     pub(super) rng: Rng,
     /// Complete objects without a hard pin: the base of the eviction ratio.
     pub(super) evictable: u64,
-    /// Complete replicas.
     pub(super) mem_replicas: u64,
     /// Replicas of the object that is being put; kept for its allocation.
     pub(super) taken: Vec<Replica>,
-    /// The figures.
     pub counters: Counters,
 }
 

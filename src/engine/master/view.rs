@@ -66,7 +66,6 @@ pub struct LeaderView {
 pub enum RunState {
     /// Not yet anything.
     Starting,
-    /// Follows a leader.
     Standby,
     /// Tries to become the leader.
     Candidate,
@@ -76,7 +75,6 @@ pub enum RunState {
     CatchingUp,
     /// Elected, not yet answering.
     LeaderWarmup,
-    /// Answers.
     Serving,
 }
 
@@ -111,9 +109,7 @@ impl RunState {
 /// One mounted segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentView<'a> {
-    /// Its id.
     pub id: SegmentId,
-    /// Who mounted it.
     pub client: ClientId,
     /// Its name; several segments can have one name.
     pub name: &'a str,

@@ -28,9 +28,7 @@ pub struct MetadataClient {
 /// How long a call may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallLimits {
-    /// To be connected.
     pub connect: Duration,
-    /// In all.
     pub call: Duration,
 }
 

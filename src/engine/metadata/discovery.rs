@@ -73,7 +73,6 @@ pub struct Question<'a> {
 /// A metadata mode and the evidence for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Discovered {
-    /// The mode.
     pub metadata: MetadataUri,
     /// Where it was found.
     pub evidence: Evidence,

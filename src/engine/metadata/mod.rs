@@ -26,7 +26,6 @@ pub enum MetadataError {
     /// The URL cannot be used.
     #[error("'{url}' is not a URL of a metadata service: {reason}")]
     BadUrl {
-        /// What was given.
         url: String,
         /// What is wrong with it.
         reason: String,
@@ -34,7 +33,6 @@ pub enum MetadataError {
     /// TLS could not be set up on this host.
     #[error("cannot set up an HTTP client for {url}")]
     Setup {
-        /// The service.
         url: String,
         /// What the HTTP library says.
         #[source]
@@ -43,7 +41,6 @@ pub enum MetadataError {
     /// No connection to the service, or the connection broke.
     #[error("cannot reach the metadata service {url} for {key}")]
     Unreachable {
-        /// The service.
         url: String,
         /// The record that was asked for.
         key: String,
@@ -54,7 +51,6 @@ pub enum MetadataError {
     /// No whole answer in time.
     #[error("no answer from the metadata service {url} for {key} within {limit:?}")]
     Timeout {
-        /// The service.
         url: String,
         /// The record that was asked for.
         key: String,
@@ -64,11 +60,9 @@ pub enum MetadataError {
     /// The service answered with another status than 200.
     #[error("the metadata service {url} answered {status} for {key}: {text}")]
     Refused {
-        /// The service.
         url: String,
         /// The record that was asked for.
         key: String,
-        /// HTTP status.
         status: u16,
         /// The start of the answer's body.
         text: String,
@@ -76,7 +70,6 @@ pub enum MetadataError {
     /// The record is larger than any descriptor can be.
     #[error("the metadata service {url} holds more than {limit} bytes under {key}")]
     TooLarge {
-        /// The service.
         url: String,
         /// The record that was asked for.
         key: String,

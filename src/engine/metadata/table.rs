@@ -55,7 +55,6 @@ struct Record {
 /// What became of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Put {
-    /// Written.
     Updated,
     /// It was there already, byte for byte.
     Unchanged,
@@ -63,7 +62,6 @@ pub enum Put {
     Conflict {
         /// Where the owner's handshake port is; `None` when the record does not say.
         owner: Option<HostPort>,
-        /// What stands there.
         standing: Bytes,
     },
     /// The table is full.

@@ -30,9 +30,7 @@ const WRITE_AT_BYTES: usize = 256 << 10;
 /// How long a client waits.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// For a connection.
     pub connect: Duration,
-    /// For an answer.
     pub call: Duration,
 }
 
@@ -49,7 +47,6 @@ pub enum CallError {
     /// No connection: the call was not sent.
     #[error("cannot connect to {address}: {source}")]
     Connect {
-        /// Whom to.
         address: HostPort,
         /// What the system said.
         source: Arc<io::Error>,
@@ -57,7 +54,6 @@ pub enum CallError {
     /// No connection within the time: the call was not sent.
     #[error("no connection to {address} within {limit:?}")]
     ConnectTimeout {
-        /// Whom to.
         address: HostPort,
         /// How long was waited.
         limit: Duration,
@@ -65,43 +61,24 @@ pub enum CallError {
     /// No answer within the time: whether the call was carried out is unknown.
     #[error("{} was not answered by {address} within {limit:?}", method.name())]
     Timeout {
-        /// Whom.
         address: HostPort,
-        /// What was called.
         method: Method,
         /// How long was waited.
         limit: Duration,
     },
     /// The connection broke: whether the call was carried out is unknown.
     #[error("the connection to {address} broke during {}: {why}", method.name())]
-    Closed {
-        /// Whom to.
-        address: HostPort,
-        /// What was called.
-        method: Method,
-        /// How.
-        why: String,
-    },
+    Closed { address: HostPort, method: Method, why: String },
     /// The request is too large to send.
     #[error("a request of {bytes} bytes for {}: at most {} are sent", method.name(), frame::REQUEST_BODY_BYTES_MAX)]
     TooLarge {
         /// What was to be called.
         method: Method,
-        /// The request's size.
         bytes: usize,
     },
     /// The server refused the request as such.
     #[error("{address} refuses {}: {error:?} ({message}); it may be of another release", method.name())]
-    Remote {
-        /// Whom.
-        address: HostPort,
-        /// What was called.
-        method: Method,
-        /// coro_rpc's number.
-        error: RpcErrc,
-        /// The server's words.
-        message: String,
-    },
+    Remote { address: HostPort, method: Method, error: RpcErrc, message: String },
     /// The answer is not of the type that it should be.
     #[error("the answer does not decode: {0}")]
     Decode(#[from] DecodeError),

@@ -60,7 +60,6 @@ pub enum StartError {
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        /// The address.
         address: HostPort,
         /// What the system said.
         source: io::Error,

@@ -17,7 +17,6 @@ use crate::engine::sim::token;
 pub struct Clock {
     /// Unix seconds.
     pub unix: f64,
-    /// The same instant.
     pub mono: Mono,
 }
 
@@ -30,25 +29,18 @@ impl Clock {
 /// What all answers to one request have in common.
 #[derive(Debug)]
 pub struct Frames {
-    /// Which route's.
     pub route: Route,
-    /// Its id.
     pub id: String,
-    /// The model's name.
     pub model: Arc<str>,
-    /// Are frames deltas?
     pub incremental: bool,
     /// Is the usage to be told at the end of a stream?
     pub usage: bool,
     /// Are the tiers to be told?
     pub details: bool,
-    /// Is there storage?
     pub storage: bool,
-    /// The wall clock.
     pub clock: Clock,
     /// Tokens of the prompt.
     pub prompt: u64,
-    /// When it came.
     pub arrived: Mono,
     admission: Option<Admission>,
     sent: usize,

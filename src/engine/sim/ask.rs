@@ -21,7 +21,6 @@ pub enum Route {
 /// What a body asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted {
-    /// The request.
     pub ask: Ask,
     /// Its id, if the client chose one (`rid`).
     pub id: Option<String>,

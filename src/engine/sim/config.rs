@@ -31,7 +31,6 @@ pub struct Config {
     pub device_tokens: u64,
     /// Tokens of the host's pool; 0: no HiCache.
     pub host_tokens: u64,
-    /// Is there storage?
     pub storage: bool,
     /// Uncached tokens from which storage is asked.
     pub prefetch_threshold: u64,
@@ -49,7 +48,6 @@ pub struct Config {
     pub output_tokens: u32,
     /// Are streams deltas, rather than all so far?
     pub incremental: bool,
-    /// What work costs.
     pub cost: Cost,
 }
 
@@ -122,10 +120,8 @@ pub enum Refused {
     TooLong {
         /// Its tokens.
         prompt: u64,
-        /// What fits.
         max: u64,
     },
-    /// Too many wait.
     #[error("The request queue is full.")]
     QueueFull,
 }

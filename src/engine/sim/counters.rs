@@ -20,11 +20,9 @@ pub const BANDWIDTH: &[f64] = &[0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0];
 /// A histogram of Prometheus.
 #[derive(Clone, Debug)]
 pub struct Buckets {
-    /// Upper bounds.
     pub bounds: &'static [f64],
     /// How many fell below each bound and above the one before; the last is above all.
     pub counts: Vec<u64>,
-    /// Their sum.
     pub sum: f64,
 }
 
@@ -61,7 +59,6 @@ pub struct ByTier {
     pub host: u64,
     /// From storage.
     pub storage: u64,
-    /// Computed.
     pub computed: u64,
 }
 
@@ -85,7 +82,6 @@ pub struct Unfulfilled {
 /// Counts of requests of one kind: streamed, or not.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// Requests.
     pub requests: u64,
     /// Tokens of their prompts.
     pub prompt: u64,

@@ -14,16 +14,10 @@ pub enum StoreError {
     Call(#[from] CallError),
     /// The master said no.
     #[error("the master refuses {what}: {code}")]
-    Refused {
-        /// What was asked.
-        what: &'static str,
-        /// Upstream's number.
-        code: ErrorCode,
-    },
+    Refused { what: &'static str, code: ErrorCode },
     /// The master is not a Mooncake store of the version that this client speaks.
     #[error("the master speaks protocol version '{found}', this client speaks '{expected}'")]
     Version {
-        /// What it said.
         found: String,
         /// What it should say.
         expected: &'static str,
@@ -33,14 +27,10 @@ pub enum StoreError {
     Name(TransferError),
     /// An object without bytes cannot be stored.
     #[error("object {key} is empty; the store keeps objects of one byte and more")]
-    Empty {
-        /// Which.
-        key: ObjectKey,
-    },
+    Empty { key: ObjectKey },
     /// No replica of the object is in a memory that this client can reach.
     #[error("object {key} has no readable replica in memory ({replicas} replicas are listed)")]
     NoReplica {
-        /// Which.
         key: ObjectKey,
         /// How many were listed.
         replicas: usize,
@@ -48,7 +38,6 @@ pub enum StoreError {
     /// The caller's room is too small.
     #[error("object {key} has {size} bytes, there is room for {room}")]
     TooSmall {
-        /// Which.
         key: ObjectKey,
         /// The object's size, bytes.
         size: u64,
@@ -58,39 +47,24 @@ pub enum StoreError {
     /// The bytes could not be moved.
     #[error("object {key} could not be moved {} {endpoint}: {source}", if *.writing { "to" } else { "from" })]
     Transfer {
-        /// Which.
         key: ObjectKey,
-        /// The replica's node.
         endpoint: String,
         /// To it, or from it.
         writing: bool,
-        /// Why.
         source: TransferError,
     },
     /// The bytes were read, but too late: the master may have given their place to another object meanwhile.
     #[error("object {key} took longer to read than its lease of {lease:?}")]
-    LeaseExpired {
-        /// Which.
-        key: ObjectKey,
-        /// The lease.
-        lease: Duration,
-    },
+    LeaseExpired { key: ObjectKey, lease: Duration },
     /// The master's answer to a batch has another length than the batch.
     #[error("the master answered {found} of {asked} keys of a batch")]
-    BatchLength {
-        /// Keys asked.
-        asked: usize,
-        /// Answers.
-        found: usize,
-    },
+    BatchLength { asked: usize, found: usize },
     /// An object does not fit this machine's memory.
     #[error("object {key} has {size} bytes, more than can be held here: {why}")]
     NoMemory {
-        /// Which.
         key: ObjectKey,
         /// Its size, bytes.
         size: u64,
-        /// What was tried.
         why: String,
     },
 }

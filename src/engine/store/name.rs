@@ -20,7 +20,6 @@ const TRIES: u64 = 200;
 /// A node's name, reserved for as long as this lives.
 #[derive(Debug)]
 pub struct NodeName {
-    /// Host and port.
     pub name: HostPort,
     /// Bound, but not listening: whoever mistakes the name for an address is refused at once.
     _reserved: Option<OwnedFd>,
@@ -35,7 +34,6 @@ pub enum NameError {
     /// No port was free.
     #[error("no free port for the node's name in {}..={} ({tries} were tried); widen the range", range.0, range.1)]
     NoPort {
-        /// The range.
         range: (u16, u16),
         /// How many were tried.
         tries: u64,

@@ -39,7 +39,6 @@ pub struct NodeConfig {
     pub memory: MemoryPolicy,
     /// The transfer engine; its `local_server_name` is set by the node.
     pub engine: TransferConfig,
-    /// The master.
     pub client: ClientConfig,
     /// How long to wait for a metadata service, and then for a master, that is not there yet.
     pub max_wait: Duration,
@@ -56,12 +55,7 @@ pub enum NodeError {
         "'{name}' is a loopback name, but the master is on another host ({master}): with P2PHANDSHAKE other hosts could not \
          reach this node"
     )]
-    LoopbackName {
-        /// The name.
-        name: String,
-        /// The master.
-        master: HostPort,
-    },
+    LoopbackName { name: String, master: HostPort },
     /// No memory for the segment.
     #[error("no memory for the segment: {0}")]
     Segment(#[source] MemoryError),

@@ -100,7 +100,6 @@ impl AsRef<[u8]> for Read {
 pub struct Refusal {
     /// Upstream's number for it.
     pub code: ErrorCode,
-    /// For people.
     pub reason: String,
 }
 
@@ -120,11 +119,9 @@ pub enum NodeHealth {
 pub struct NodeFigures {
     /// Bytes that peers read from this node's memory.
     pub served_read_bytes: u64,
-    /// Reads by peers.
     pub served_reads: u64,
     /// Bytes that peers wrote into this node's memory.
     pub served_write_bytes: u64,
-    /// Writes by peers.
     pub served_writes: u64,
     /// Requests of peers that were refused (memory that is not lent, broken frames).
     pub served_refusals: u64,

@@ -33,7 +33,6 @@ impl Default for Ways {
 /// A segment of somebody else's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerWay {
-    /// Its name.
     pub segment: String,
     /// `tcp` or `rdma`.
     pub transport: String,
@@ -43,14 +42,12 @@ pub struct PeerWay {
     pub read_bytes: u64,
     /// Bytes written to it.
     pub written_bytes: u64,
-    /// Operations that failed.
     pub failures: u64,
 }
 
 /// An RDMA device of the node's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceWay {
-    /// Its name.
     pub device: String,
     /// The port in use.
     pub port: u8,
@@ -64,7 +61,6 @@ pub struct DeviceWay {
     pub connected: u64,
     /// Connections given up since the start.
     pub retired: u64,
-    /// Work requests posted.
     pub requests: u64,
     /// Bytes read by it.
     pub read_bytes: u64,

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 /// Pages of one size on one NUMA node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodePool {
-    /// The node.
     pub node: u32,
     /// Pages in its pool.
     pub total: u64,

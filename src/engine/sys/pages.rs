@@ -165,14 +165,11 @@ pub enum MemoryError {
         /// Free pages that are promised to somebody.
         reserved: u64,
     },
-    /// The kernel refused.
     #[error("the kernel refused {} of {what}", ByteSize(*bytes))]
     Refused {
         /// What was asked for, bytes.
         bytes: u64,
-        /// Of what kind.
         what: &'static str,
-        /// Its reason.
         #[source]
         source: io::Error,
     },

@@ -15,7 +15,6 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, sets
 /// What a process does with a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// It listens there.
     Listens,
     /// A connection of its own goes out from there, as the kernel chose.
     Connects,
@@ -26,7 +25,6 @@ pub enum Use {
 pub struct Holder {
     /// What it does there.
     pub does: Use,
-    /// Its process id.
     pub pid: u32,
     /// Its command line, cut to a readable length.
     pub command: String,

@@ -12,7 +12,6 @@ const PROCESSES_MAX: usize = 1 << 16;
 /// What a process was started with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Started {
-    /// Its number.
     pub pid: u32,
     /// Its words, each ended by a zero byte.
     pub cmdline: Vec<u8>,

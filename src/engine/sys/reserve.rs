@@ -10,7 +10,6 @@ use crate::engine::sys::hugetlb::{self, NodePool};
 /// What a node's pool is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The node.
     pub node: u32,
     /// Pages in its pool.
     pub pages: u64,
@@ -19,7 +18,6 @@ pub struct Target {
 /// A pool that was raised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Raised {
-    /// The node.
     pub node: u32,
     /// Pages before.
     pub before: u64,
@@ -33,11 +31,8 @@ pub enum ReserveError {
     /// A pool cannot be read or written.
     #[error("the pool of node {node} cannot be changed: {}", path.display())]
     File {
-        /// The node.
         node: u32,
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
         /// Were pools that had been raised set back?
@@ -46,7 +41,6 @@ pub enum ReserveError {
     /// The kernel granted less than was asked for.
     #[error("node {node} has {granted} huge pages, where {wanted} were asked for and {before} were before")]
     Short {
-        /// The node.
         node: u32,
         /// Pages asked for.
         wanted: u64,

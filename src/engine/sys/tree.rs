@@ -19,7 +19,6 @@ pub const NAMES_MAX: usize = 8192;
 pub struct Unreadable {
     /// The path below the root, beginning with `/`.
     pub path: String,
-    /// The system's reason.
     #[source]
     pub source: io::Error,
 }

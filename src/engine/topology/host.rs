@@ -17,14 +17,12 @@ pub enum Rdma {
     NoKernelSupport,
     /// The kernel has it, and no device.
     NoDevice,
-    /// There are devices.
     Devices,
 }
 
 /// A GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Gpu {
-    /// PCI address.
     pub pci: String,
     /// `NVIDIA` or `AMD`.
     pub vendor: &'static str,
@@ -40,7 +38,6 @@ pub struct Gpu {
 /// A node of memory and CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Node {
-    /// Its number.
     pub id: u32,
     /// Its memory, bytes.
     pub memory_bytes: Option<u64>,
@@ -70,13 +67,10 @@ pub struct Host {
     pub devices: Vec<Device>,
     /// GPUs, by PCI address.
     pub gpus: Vec<Gpu>,
-    /// Memory nodes.
     pub nodes: Vec<Node>,
-    /// Network interfaces.
     pub interfaces: Vec<Interface>,
     /// How much memory may be locked; `None` where nobody knows.
     pub memlock: Option<Memlock>,
-    /// What is wrong.
     #[serde(skip)]
     pub findings: Vec<Finding>,
 }

@@ -26,7 +26,6 @@ pub struct LiveDevice {
     pub next: Option<String>,
     /// Its limits, by the names of `ibv_devinfo -v`.
     pub attributes: Option<DeviceAttributes>,
-    /// Its ports.
     pub ports: Vec<LivePort>,
 }
 

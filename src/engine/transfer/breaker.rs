@@ -32,7 +32,6 @@ enum State {
 /// What a caller may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Ask.
     Ask,
     /// Fail; but first send a probe, and say how it went. Given to one caller at a time.
     Probe,

@@ -32,7 +32,6 @@ pub struct TransferConfig {
 /// How bytes are moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// TCP.
     Tcp,
     /// RDMA verbs. Never TCP in disguise: see [`RdmaWish::tcp_instead`].
     Rdma,
@@ -111,7 +110,6 @@ pub struct TransferSettings {
     pub lanes_nearby: usize,
     /// How many threads move the bytes of one large batch, ours included. Not upstream's; by the number of processors.
     pub movers_per_batch: usize,
-    /// What concerns RDMA.
     pub rdma: RdmaSettings,
 }
 

@@ -28,13 +28,10 @@ pub struct EngineCounters {
 pub struct Flow {
     /// Bytes read.
     pub read_bytes: u64,
-    /// Read operations.
     pub reads: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Write operations.
     pub writes: u64,
-    /// Operations that failed.
     pub failures: u64,
 }
 
@@ -47,7 +44,6 @@ pub struct TargetFigures {
     pub rejected: u64,
     /// Connections since the start.
     pub accepted: u64,
-    /// Connections now.
     pub open: u64,
     /// Connections that were one too many.
     pub refused: u64,
@@ -56,11 +52,9 @@ pub struct TargetFigures {
 /// What was issued to one peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerCounters {
-    /// The segment's name.
     pub segment: String,
     /// What its bytes are moved over: `tcp`, `rdma`, or `memory` for this process's own.
     pub over: &'static str,
-    /// What was moved.
     pub flow: Flow,
     /// Is it taken for dead?
     pub down: bool,
@@ -69,7 +63,6 @@ pub struct PeerCounters {
 /// One RDMA device of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RailFigures {
-    /// Its name.
     pub device: String,
     /// The port in use.
     pub port: u8,
@@ -83,9 +76,7 @@ pub struct RailFigures {
     pub connected: u64,
     /// Connections that were given up: failed, replaced or no longer needed.
     pub retired: u64,
-    /// Work requests posted.
     pub requests: u64,
-    /// What failed.
     pub failures: RailFailures,
     /// Bytes that we read by it.
     pub read_bytes: u64,

@@ -15,11 +15,9 @@ use crate::engine::wire::json::{DocumentError, FrameError};
 pub enum Step {
     /// Looking up its name.
     Resolve,
-    /// Connecting.
     Connect,
     /// Waiting for one of the connections to it to be free.
     Lane,
-    /// Sending a request.
     Request,
     /// Waiting for the status or the first byte of an answer.
     Status,
@@ -48,10 +46,7 @@ impl fmt::Display for Step {
 pub enum TransferError {
     /// The protocol is one that this build cannot speak.
     #[error("protocol '{protocol}' is not supported: bytes are moved over tcp or rdma")]
-    Protocol {
-        /// The word.
-        protocol: String,
-    },
+    Protocol { protocol: String },
     /// RDMA was asked for and cannot be had on this host.
     #[error("rdma cannot be used on this host: {why}")]
     NoRdma {
@@ -63,59 +58,37 @@ pub enum TransferError {
     Rdma(Arc<RdmaFault>),
     /// The peer's descriptor asks for a protocol that we do not speak.
     #[error("segment {segment} is reached over '{protocol}', which this process does not speak")]
-    PeerProtocol {
-        /// The segment.
-        segment: String,
-        /// Its word.
-        protocol: String,
-    },
+    PeerProtocol { segment: String, protocol: String },
     /// The engine's own name cannot be used.
     #[error("local_server_name '{name}' cannot be used: {problem}")]
-    Name {
-        /// The name.
-        name: String,
-        /// What is wrong.
-        problem: String,
-    },
+    Name { name: String, problem: String },
     /// No address to announce to peers.
     #[error("no network interface is up, so there is no address to announce; set MC_TCP_BIND_ADDRESS")]
     NoAddress,
     /// No port in the range is free.
     #[error("no free port for the {what} in {first}..={last} after {tries} tries (MC_MIN_RPC_PORT, MC_MAX_RPC_PORT)")]
     NoPort {
-        /// Which service.
         what: &'static str,
         /// First port of the range.
         first: u16,
-        /// Last port.
         last: u16,
         /// How many were tried.
         tries: u32,
-        /// The last refusal.
         #[source]
         source: Arc<io::Error>,
     },
     /// Another live process has this name.
     #[error("the name '{name}' is taken by a running engine at {owner}")]
-    NameTaken {
-        /// The name.
-        name: String,
-        /// Its handshake address.
-        owner: String,
-    },
+    NameTaken { name: String, owner: String },
     /// The metadata service did not do its part.
     #[error(transparent)]
     Metadata(Arc<MetadataError>),
     /// The segment is not known to the metadata service, or its owner has none.
     #[error("there is no segment '{segment}'")]
-    UnknownSegment {
-        /// The segment.
-        segment: String,
-    },
+    UnknownSegment { segment: String },
     /// A record or an answer cannot be read.
     #[error("{from} sent a document that cannot be used")]
     Document {
-        /// Who.
         from: String,
         /// What is wrong with it.
         #[source]
@@ -124,7 +97,6 @@ pub enum TransferError {
     /// A handshake frame cannot be used.
     #[error("{from} sent a frame that cannot be used")]
     Frame {
-        /// Who.
         from: String,
         /// What is wrong with it.
         #[source]
@@ -136,30 +108,20 @@ pub enum TransferError {
     /// A part of the memory is registered already.
     #[error("{length} bytes at {address:#x} overlap memory that is registered already")]
     Overlap {
-        /// Where it begins.
         address: u64,
         /// Bytes.
         length: u64,
     },
-    /// Too many registrations.
     #[error("{limit} stretches of memory are registered, which is the most")]
-    TooManyRegions {
-        /// The most.
-        limit: usize,
-    },
-    /// Too many peers.
+    TooManyRegions { limit: usize },
     #[error("{limit} peers are known, which is the most")]
-    TooManyPeers {
-        /// The most.
-        limit: usize,
-    },
+    TooManyPeers { limit: usize },
     /// A range is outside its memory.
     #[error(transparent)]
     OutOfRange(#[from] OutOfRange),
     /// The range is not registered, or not for peers.
     #[error("segment {segment} refuses {length} bytes at {address:#x}: not in its registered memory (status {code})")]
     Rejected {
-        /// The segment.
         segment: String,
         /// Where the range begins.
         address: u64,
@@ -170,18 +132,11 @@ pub enum TransferError {
     },
     /// What came back is no status frame.
     #[error("{peer} answered {word:#018x}, which is no status of the transfer protocol")]
-    BadStatus {
-        /// The peer's address.
-        peer: String,
-        /// What came.
-        word: u64,
-    },
+    BadStatus { peer: String, word: u64 },
     /// The connection could not be made, or broke.
     #[error("lost {peer} while {step}")]
     Lost {
-        /// The peer's address.
         peer: String,
-        /// When.
         step: Step,
         /// What the system says.
         #[source]
@@ -190,7 +145,6 @@ pub enum TransferError {
     /// A step took longer than it may.
     #[error("gave up on {peer} after {limit:?} of {step}")]
     Timeout {
-        /// The peer's address.
         peer: String,
         /// What it was waited for.
         step: Step,
@@ -199,16 +153,10 @@ pub enum TransferError {
     },
     /// Too many callers wait for the same peer.
     #[error("{waiting} batches are waiting for {peer} already (MC_TCP_MAX_QUEUED_TRANSFERS_PER_PEER)")]
-    Busy {
-        /// The peer's address.
-        peer: String,
-        /// How many wait.
-        waiting: usize,
-    },
+    Busy { peer: String, waiting: usize },
     /// The peer failed a moment ago and has not answered since.
     #[error("segment {segment} has failed and not answered since; it is asked again every {again:?}: {because}")]
     Down {
-        /// The segment.
         segment: String,
         /// How long until it is asked again.
         again: Duration,

@@ -22,11 +22,9 @@ pub enum Access {
 /// A registered stretch of memory.
 #[derive(Clone, Debug)]
 pub struct Region {
-    /// The memory.
     pub memory: Arc<Memory>,
     /// Who may reach it.
     pub access: Access,
-    /// Its keys.
     pub keys: Keys,
     order: u64,
 }

@@ -29,7 +29,6 @@ pub enum OpKind {
 /// A one-sided operation: as many bytes as `local` is long.
 #[derive(Clone, Debug)]
 pub struct Op {
-    /// Which way.
     pub kind: OpKind,
     /// Our bytes. The slice keeps them alive until the operation is over.
     pub local: Slice,
@@ -40,7 +39,6 @@ pub struct Op {
 /// When a batch's time is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline {
-    /// The moment.
     pub until: Mono,
     /// The time it had in all, for errors.
     pub allowed: Duration,
@@ -155,9 +153,7 @@ pub struct PieceKeys {
     pub offset: usize,
     /// Its length, bytes.
     pub len: usize,
-    /// For peers.
     pub remote: Vec<u32>,
-    /// For this process.
     pub local: Vec<u32>,
 }
 
@@ -206,16 +202,13 @@ pub trait Ticket: Send {
 /// An operation that is over.
 #[derive(Debug)]
 pub struct Done {
-    /// The operation.
     pub op: Op,
-    /// How it ended.
     pub result: Result<(), Fault>,
 }
 
 /// Why an operation did not succeed, and what that says about the peer.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// The error.
     pub error: TransferError,
     /// What to make of it.
     pub meaning: Meaning,

@@ -34,7 +34,6 @@ pub struct RequestHeader {
 pub struct ResponseHeader {
     /// 0 when the body is the method's result.
     pub error: RpcErrc,
-    /// The request's.
     pub seq: u32,
     /// Bytes of the body.
     pub length: u32,
@@ -45,13 +44,10 @@ pub struct ResponseHeader {
 pack::wire_number! {
     /// coro_rpc's own error number, in the header of a response.
     pub struct RpcErrc(u8) {
-        /// No error.
         OK = 0,
         /// The arguments are of another type or malformed.
         INVALID_RPC_ARGUMENTS = 4,
-        /// The handler failed.
         RPC_THROW_EXCEPTION = 10,
-        /// No such method.
         FUNCTION_NOT_REGISTERED = 11,
         /// The body does not fit a frame.
         MESSAGE_TOO_LARGE = 14,
@@ -69,16 +65,10 @@ pub enum FrameError {
     },
     /// A coro_rpc that does not exist yet.
     #[error("coro_rpc version {found}, only 0 is known")]
-    Version {
-        /// As sent.
-        found: u8,
-    },
+    Version { found: u8 },
     /// Not struct_pack.
     #[error("serialisation type {found}, only 0 (struct_pack) is known")]
-    Serialization {
-        /// As sent.
-        found: u8,
-    },
+    Serialization { found: u8 },
     /// More than we take.
     #[error("a body of {length} bytes; at most {limit} are taken")]
     TooLong {

@@ -275,11 +275,9 @@ rpc_methods! {
     BatchReplicaClear "0.3.8"
         fn batch_replica_clear(keys: Vec<Text<'a>>, client_id: ClientId, segment_name: Text<'a>) -> Expected<Vec<TextBuf>>;
 
-    /// Lend memory.
     MountSegment "0.3.12" fn mount_segment(segment: Segment, client_id: ClientId) -> Expected<()>;
     /// Lend all this memory; the answer to `NEED_REMOUNT`.
     ReMountSegment "0.3.12" fn remount_segment(segments: Vec<Segment>, client_id: ClientId) -> Expected<()>;
-    /// Take memory back.
     UnmountSegment "0.3.6" fn unmount_segment(segment_id: SegmentId, client_id: ClientId) -> Expected<()>;
     /// Take memory back after a grace period in which it stays readable.
     GracefulUnmountSegment "0.3.11"
@@ -302,20 +300,16 @@ rpc_methods! {
     /// Have a replica moved.
     CreateMoveTask "0.3.12" fn create_move_task(key: Text<'a>, tenant: Text<'a>, source: Text<'a>, target: Text<'a>)
         -> Expected<TaskId>;
-    /// Begin a copy.
     CopyStart "0.3.13"
         fn copy_start(client_id: ClientId, key: Text<'a>, tenant: Text<'a>, source: Text<'a>, targets: Vec<Text<'a>>)
         -> Expected<CopyStartResponse>;
     /// The copy is written.
     CopyEnd "0.3.12" fn copy_end(client_id: ClientId, key: Text<'a>, tenant: Text<'a>) -> Expected<()>;
-    /// The copy failed.
     CopyRevoke "0.3.12" fn copy_revoke(client_id: ClientId, key: Text<'a>, tenant: Text<'a>) -> Expected<()>;
-    /// Begin a move.
     MoveStart "0.3.13" fn move_start(client_id: ClientId, key: Text<'a>, tenant: Text<'a>, source: Text<'a>, target: Text<'a>)
         -> Expected<MoveStartResponse>;
     /// The move is written.
     MoveEnd "0.3.12" fn move_end(client_id: ClientId, key: Text<'a>, tenant: Text<'a>) -> Expected<()>;
-    /// The move failed.
     MoveRevoke "0.3.12" fn move_revoke(client_id: ClientId, key: Text<'a>, tenant: Text<'a>) -> Expected<()>;
     /// Begin a copy that the master asked for because the object is hot.
     DynamicReplicaCopyStart "0.3.13" fn dynamic_replica_copy_start(
@@ -326,14 +320,11 @@ rpc_methods! {
     DynamicReplicaCopyEnd "0.3.13" fn dynamic_replica_copy_end(
         client_id: ClientId, key: Text<'a>, tenant: Text<'a>, lease_id: ClientId, version_epoch: u64
     ) -> Expected<()>;
-    /// That copy failed.
     DynamicReplicaCopyRevoke "0.3.13" fn dynamic_replica_copy_revoke(
         client_id: ClientId, key: Text<'a>, tenant: Text<'a>, lease_id: ClientId, version_epoch: u64
     ) -> Expected<()>;
 
-    /// Lend disk.
     MountLocalDiskSegment "0.3.8" fn mount_local_disk_segment(client_id: ClientId, enable_offloading: bool) -> Expected<()>;
-    /// Take disk back.
     UnmountLocalDiskSegment "0.3.13" fn unmount_local_disk_segment(client_id: ClientId) -> Expected<()>;
     /// Which objects should go to disk?
     OffloadObjectHeartbeat "0.3.12"
@@ -359,22 +350,18 @@ rpc_methods! {
     PromotionAllocStart "0.3.13" fn promotion_alloc_start(
         client_id: ClientId, key: Text<'a>, tenant: Text<'a>, size: u64, preferred_segments: Vec<Text<'a>>
     ) -> Expected<PromotionAllocStartResponse>;
-    /// It is back.
     NotifyPromotionSuccess "0.3.12"
         fn notify_promotion_success(client_id: ClientId, key: Text<'a>, tenant: Text<'a>) -> Expected<()>;
     /// It could not be brought back.
     NotifyPromotionFailure "0.3.12"
         fn notify_promotion_failure(client_id: ClientId, key: Text<'a>, tenant: Text<'a>) -> Expected<()>;
 
-    /// Lend NVMe-oF storage.
     MountNoFSegment "0.3.11" fn mount_nof_segment(segment: NofSegment, client_id: ClientId) -> Expected<()>;
     /// Lend all this NVMe-oF storage.
     ReMountNoFSegment "0.3.11" fn remount_nof_segment(segments: Vec<NofSegment>, client_id: ClientId) -> Expected<()>;
     /// Take NVMe-oF storage back.
     UnmountNoFSegment "0.3.11" fn unmount_nof_segment(segment_id: SegmentId, client_id: ClientId) -> Expected<()>;
-    /// All NVMe-oF storage.
     GetAllNoFSegments "0.3.11" fn get_all_nof_segments() -> Expected<Vec<NofSegment>>;
-    /// Who lends it.
     GetNoFSegmentsByName "0.3.11" fn get_nof_segments_by_name(name: Text<'a>) -> Expected<Vec<NofSegmentOwner>>;
 }
 

@@ -24,7 +24,6 @@ use std::process::{Command, Output};
 /// What a run of the program left.
 #[derive(Debug)]
 pub struct Run {
-    /// The exit code.
     pub code: i32,
     /// What it wrote to stdout.
     pub stdout: String,

@@ -18,7 +18,6 @@ pub enum Manner {
     ByteByByte,
     /// A frame of bytes that are no UTF-8, then an answer.
     Garbage,
-    /// Another status.
     Status(u16, &'static str),
     /// An error in the stream.
     ErrorInStream,
@@ -26,13 +25,11 @@ pub enum Manner {
     RawErrorInStream,
     /// A page for people.
     Page,
-    /// Nothing at all.
     Silence,
     /// A head, then nothing.
     SilenceAfterHead,
     /// Frames without a token, without an end and without a pause.
     Flood,
-    /// No HTTP.
     Nonsense,
     /// A whole answer without a token.
     Empty,

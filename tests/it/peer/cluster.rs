@@ -13,7 +13,6 @@ use super::wheel::{mcctl, wheel};
 pub enum Make {
     /// `mcctl`.
     Ours,
-    /// The wheel.
     Real,
 }
 
@@ -28,7 +27,6 @@ pub enum Metadata {
 
 /// A master with its metadata service, on ports of its own.
 pub struct Master {
-    /// The process.
     pub process: Process,
     make: Make,
     dir: std::path::PathBuf,
@@ -133,7 +131,6 @@ impl Master {
 
 /// A store node that lends memory.
 pub struct Node {
-    /// The process.
     pub process: Process,
     /// Port of the REST API.
     pub rest: u16,
@@ -207,7 +204,6 @@ impl Node {
 pub struct Cluster {
     /// The nodes (dropped before the master, as one would stop them).
     pub nodes: Vec<Node>,
-    /// The master.
     pub master: Master,
     /// How its segments are found.
     pub how: Metadata,

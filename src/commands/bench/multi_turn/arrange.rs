@@ -26,9 +26,7 @@ use crate::engine::load::{Pace, Seed};
 pub(super) enum What {
     /// The passes, no more.
     Run,
-    /// Two endpoints.
     Comparison(Sides),
-    /// Loads.
     Sweep(Sweep),
     /// The table of KEP-74.
     Kep74,

@@ -64,7 +64,6 @@ pub(in crate::commands::bench) enum Said {
     Better,
     /// B is worse in something and better in nothing.
     Worse,
-    /// Both.
     Mixed,
     NoDifferenceShown,
     TooFew,
@@ -81,7 +80,6 @@ pub(in crate::commands::bench) struct ComparisonReport {
     pub level: f64,
     /// Share of A's mean from which on a difference counts, percent.
     pub margin_percent: f64,
-    /// A against itself.
     pub noise_floor: Option<Vec<ComparedReport>>,
     pub compared: Vec<ComparedReport>,
     pub verdict: Said,
@@ -93,7 +91,6 @@ pub(in crate::commands::bench) struct ComparisonReport {
 /// The endpoints of a comparison, as indexes of sides.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sides {
-    /// A, and B.
     pub pair: [usize; 2],
     /// A, and A once more.
     pub floor: Option<[usize; 2]>,

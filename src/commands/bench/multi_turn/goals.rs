@@ -25,7 +25,6 @@ pub(in crate::commands::bench) struct GoodputReport {
 /// The longest stretch with enough in flight.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(in crate::commands::bench) struct SteadyReport {
-    /// Of the peak.
     pub ratio: f64,
     pub from_s: f64,
     pub to_s: f64,

@@ -38,7 +38,6 @@ pub(in crate::commands::bench) struct Row {
 pub(in crate::commands::bench) struct Kep74Report {
     /// As the KEP has it.
     pub table: Vec<Row>,
-    /// Of conversations.
     pub multi_turn: Vec<Row>,
     pub without: String,
     pub with: Option<String>,

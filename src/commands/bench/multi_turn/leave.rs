@@ -16,7 +16,6 @@ use crate::engine::load::session::{Observer, Session};
 
 /// See the module.
 pub(in crate::commands::bench) struct Leave {
-    /// What is run.
     pub identity: Identity,
     /// Where what is said meanwhile goes.
     pub screen: Screen,

@@ -17,7 +17,6 @@ use crate::engine::sys::descriptors;
 pub struct Measured {
     /// The endpoints, by their index.
     pub sides: Vec<(String, Target)>,
-    /// Their passes.
     pub executed: Executed,
     /// Why all of it may be doubted, as far as it is known already.
     pub doubts: Vec<String>,

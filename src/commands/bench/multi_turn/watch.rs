@@ -12,7 +12,6 @@ use crate::engine::load::{Live, Record};
 /// Some of a pass's requests, as KEP-74 counts them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Work {
-    /// That went well.
     pub requests: u64,
     /// Of prompts and of answers.
     pub tokens: u64,
@@ -63,9 +62,7 @@ pub(super) struct Watched {
     pub id: PassId,
     pub goodput: Goodput,
     pub steady: Steady,
-    /// First turns.
     pub first: Work,
-    /// All others.
     pub further: Work,
 }
 

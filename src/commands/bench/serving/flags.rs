@@ -6,7 +6,6 @@
 pub struct Flag {
     /// The name, without its dashes.
     pub name: &'static str,
-    /// What it changes.
     pub effect: Effect,
 }
 
@@ -28,9 +27,7 @@ pub enum Effect {
 /// What follows a flag that has no argument of its own among ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
-    /// Nothing.
     Nothing,
-    /// A value.
     Value,
 }
 

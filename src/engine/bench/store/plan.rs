@@ -47,7 +47,6 @@ pub enum PlanError {
         batch: u32,
         /// Their bytes.
         bytes: u64,
-        /// What is allowed.
         max: u64,
     },
     /// The exponent is none.

@@ -33,7 +33,6 @@ pub enum Kind {
     Compose,
     /// Deployments, StatefulSets and Services.
     K8s,
-    /// A RoleBasedGroup.
     Rbg,
 }
 
@@ -69,13 +68,11 @@ impl Kind {
 pub struct File {
     /// Path within the folder that they are written to.
     pub name: String,
-    /// Its text.
     pub text: String,
 }
 
 /// What a writer is given.
 pub(crate) struct Context<'a> {
-    /// The file.
     pub wanted: &'a Deployment,
     /// Its processes, in the order in which they start.
     pub launches: Vec<Launch>,

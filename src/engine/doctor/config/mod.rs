@@ -25,7 +25,6 @@ pub struct Question {
     pub files: Option<Scene>,
     /// Variables of an environment that something is started with.
     pub environment: Vec<(String, String)>,
-    /// Running processes.
     pub processes: Vec<Process>,
 }
 

@@ -28,9 +28,7 @@ use crate::engine::topology::{self, Choice};
 /// What moves the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// Sockets.
     Tcp,
-    /// RDMA devices.
     Rdma,
 }
 
@@ -62,7 +60,6 @@ pub struct Intent {
     pub trial: Option<u64>,
     /// Ports that services shall listen on; those of a default deployment where nobody said.
     pub ports: Option<Vec<u16>>,
-    /// The master.
     pub master: Option<HostPort>,
     /// Variables of the environment that Mooncake and SGLang read.
     pub environment: BTreeMap<String, String>,

@@ -15,7 +15,6 @@ use crate::engine::transfer::rdma::trial::{Attempt, Cause, End, Failure, Tried};
 pub struct Why {
     /// Which step failed, and which attribute of it.
     pub what: String,
-    /// What to do.
     pub next: String,
 }
 

@@ -14,7 +14,6 @@ pub struct Places {
     pub path: Vec<String>,
     /// The folders of `PYTHONPATH`.
     pub packages: Vec<String>,
-    /// The user's folder.
     pub home: Option<String>,
     /// `LD_LIBRARY_PATH`.
     pub library_path: String,

@@ -12,7 +12,6 @@ use serde::Deserialize;
 pub struct RoleTemplate {
     /// The name that roles refer to.
     pub name: String,
-    /// The pods.
     pub template: Option<PodTemplateSpec>,
 }
 
@@ -20,7 +19,6 @@ pub struct RoleTemplate {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TemplateRef {
-    /// Which.
     pub name: String,
     /// A strategic merge patch over it, free in form (v1alpha2).
     pub patch: Option<serde_json::Value>,
@@ -33,7 +31,6 @@ pub struct RolloutStrategy {
     /// `RollingUpdate`, the only one.
     #[serde(rename = "type")]
     pub kind: Option<String>,
-    /// Its numbers.
     pub rolling_update: Option<RollingUpdate>,
 }
 
@@ -50,7 +47,6 @@ pub struct RollingUpdate {
     pub max_surge: Option<IntOrString>,
     /// Pods below this ordinal stay as they are.
     pub partition: Option<IntOrString>,
-    /// Stop here.
     pub paused: Option<bool>,
     /// Of an update in place.
     pub in_place_update_strategy: Option<InPlaceUpdate>,
@@ -68,7 +64,6 @@ pub struct InPlaceUpdate {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EngineRuntime {
-    /// The profile.
     pub profile_name: String,
     /// Which of its containers.
     pub inject_containers: Option<Vec<String>>,
@@ -80,7 +75,6 @@ pub struct EngineRuntime {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ScalingAdapter {
-    /// Is there one?
     pub enable: Option<bool>,
     /// Its labels (v1alpha2).
     pub labels: Option<BTreeMap<String, String>>,

@@ -12,13 +12,10 @@ use super::{EngineRuntime, RoleTemplate, RolloutStrategy, ScalingAdapter, Templa
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RoleBasedGroup {
-    /// Version.
     pub api_version: Option<String>,
-    /// Kind.
     pub kind: Option<String>,
     /// Its name is part of every generated name.
     pub metadata: Option<ObjectMeta>,
-    /// The roles.
     pub spec: Option<Spec>,
     /// Written by the controller.
     pub status: Option<serde_json::Value>,
@@ -48,31 +45,23 @@ pub struct Role {
     pub replicas: Option<i32>,
     /// What runs it; apps/v1 StatefulSet when not given.
     pub workload: Option<Workload>,
-    /// The pod.
     pub template: Option<PodTemplateSpec>,
     /// Or a shared one.
     pub template_ref: Option<TemplateRef>,
     /// A strategic merge patch over the shared one, free in form.
     pub template_patch: Option<serde_json::Value>,
-    /// Of a LeaderWorkerSet.
     pub leader_worker_set: Option<LeaderWorkerSet>,
-    /// Of an InstanceSet.
     pub components: Option<Vec<Component>>,
     /// Roles that must be ready first.
     pub dependencies: Option<Vec<String>>,
-    /// On the workload.
     pub labels: Option<BTreeMap<String, String>>,
-    /// On the workload.
     pub annotations: Option<BTreeMap<String, String>>,
-    /// How changes roll.
     pub rollout_strategy: Option<RolloutStrategy>,
     /// `None` or `RecreateRoleInstanceOnPodRestart`.
     pub restart_policy: Option<String>,
     /// Ports of the role's headless service.
     pub service_ports: Option<Vec<ServicePort>>,
-    /// Injected containers.
     pub engine_runtimes: Option<Vec<EngineRuntime>>,
-    /// Autoscaling.
     pub scaling_adapter: Option<ScalingAdapter>,
     /// Seconds of readiness before a pod counts.
     pub min_ready_seconds: Option<i32>,
@@ -82,9 +71,7 @@ pub struct Role {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Workload {
-    /// Its version.
     pub api_version: Option<String>,
-    /// Its kind.
     pub kind: Option<String>,
 }
 
@@ -94,9 +81,7 @@ pub struct Workload {
 pub struct LeaderWorkerSet {
     /// Pods of a replica, the leader among them.
     pub size: Option<i32>,
-    /// Over the leader's.
     pub patch_leader_template: Option<serde_json::Value>,
-    /// Over the workers'.
     pub patch_worker_template: Option<serde_json::Value>,
 }
 
@@ -108,9 +93,7 @@ pub struct Component {
     pub name: String,
     /// How many; 1 when not given.
     pub size: Option<i32>,
-    /// Its service.
     pub service_name: Option<String>,
-    /// The pod.
     pub template: Option<PodTemplateSpec>,
 }
 
@@ -120,7 +103,6 @@ pub struct Component {
 pub struct Coordination {
     /// Unique in the group.
     pub name: String,
-    /// Which roles.
     pub roles: Option<Vec<String>>,
     /// How far apart they may be.
     pub strategy: Option<CoordinationStrategy>,
@@ -132,7 +114,6 @@ pub struct Coordination {
 pub struct CoordinationStrategy {
     /// While a change rolls.
     pub rolling_update: Option<RollingSkew>,
-    /// While they scale.
     pub scaling: Option<ScalingSkew>,
 }
 
@@ -162,9 +143,7 @@ pub struct ScalingSkew {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PodGroupPolicy {
-    /// The scheduler plugin.
     pub kube_scheduling: Option<KubeScheduling>,
-    /// Volcano.
     pub volcano_scheduling: Option<VolcanoScheduling>,
 }
 
@@ -180,8 +159,6 @@ pub struct KubeScheduling {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct VolcanoScheduling {
-    /// The priority class.
     pub priority_class_name: Option<String>,
-    /// The queue.
     pub queue: Option<String>,
 }

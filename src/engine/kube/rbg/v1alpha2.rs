@@ -12,13 +12,10 @@ use super::{EngineRuntime, RoleTemplate, RolloutStrategy, ScalingAdapter, Templa
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RoleBasedGroup {
-    /// Version.
     pub api_version: Option<String>,
-    /// Kind.
     pub kind: Option<String>,
     /// Its name is part of every generated name.
     pub metadata: Option<ObjectMeta>,
-    /// The roles.
     pub spec: Option<Spec>,
     /// Written by the controller.
     pub status: Option<serde_json::Value>,
@@ -42,7 +39,6 @@ pub struct Role {
     pub name: String,
     /// How many; 1 when not given.
     pub replicas: Option<i32>,
-    /// One pod each.
     pub standalone_pattern: Option<Standalone>,
     /// A leader and workers each.
     pub leader_worker_pattern: Option<LeaderWorker>,
@@ -50,17 +46,13 @@ pub struct Role {
     pub custom_components_pattern: Option<CustomComponents>,
     /// Roles that must be ready first.
     pub dependencies: Option<Vec<String>>,
-    /// On the workload.
     pub labels: Option<BTreeMap<String, String>>,
     /// On the workload; one of them chooses its kind.
     pub annotations: Option<BTreeMap<String, String>>,
-    /// How changes roll.
     pub rollout_strategy: Option<RolloutStrategy>,
     /// Ports of the role's headless service.
     pub service_ports: Option<Vec<ServicePort>>,
-    /// Injected containers.
     pub engine_runtimes: Option<Vec<EngineRuntime>>,
-    /// Autoscaling.
     pub scaling_adapter: Option<ScalingAdapter>,
     /// Seconds of readiness before a pod counts.
     pub min_ready_seconds: Option<i32>,
@@ -72,7 +64,6 @@ pub struct Role {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", rename = "StandalonePattern")]
 pub struct Standalone {
-    /// The pod.
     pub template: Option<PodTemplateSpec>,
     /// Or a shared one.
     pub template_ref: Option<TemplateRef>,
@@ -84,19 +75,15 @@ pub struct Standalone {
 pub struct LeaderWorker {
     /// Pods of a replica, the leader among them.
     pub size: Option<i32>,
-    /// The pod.
     pub template: Option<PodTemplateSpec>,
     /// Or a shared one.
     pub template_ref: Option<TemplateRef>,
-    /// Over the leader's.
     pub leader_template_patch: Option<serde_json::Value>,
-    /// Over the workers'.
     pub worker_template_patch: Option<serde_json::Value>,
     /// Whom the role's service selects.
     pub shared_service_selection: Option<String>,
     /// When a pod of a replica restarts.
     pub restart_policy_config: Option<RestartPolicy>,
-    /// The old spelling.
     pub restart_policy: Option<String>,
 }
 
@@ -117,11 +104,9 @@ pub struct RestartPolicy {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", rename = "CustomComponentsPattern")]
 pub struct CustomComponents {
-    /// The kinds.
     pub components: Option<Vec<Component>>,
     /// When a pod of a replica restarts.
     pub restart_policy_config: Option<RestartPolicy>,
-    /// The old spelling.
     pub restart_policy: Option<String>,
 }
 
@@ -133,12 +118,8 @@ pub struct Component {
     pub name: String,
     /// How many; 1 when not given.
     pub size: Option<i32>,
-    /// Its service.
     pub service_name: Option<String>,
-    /// On the pods.
     pub labels: Option<BTreeMap<String, String>>,
-    /// On the pods.
     pub annotations: Option<BTreeMap<String, String>>,
-    /// The pod.
     pub template: Option<PodTemplateSpec>,
 }

@@ -20,9 +20,7 @@ pub use workload::{count_or_percent, not_both_zero, stateful_name};
 /// A place in a document.
 #[derive(Clone, Debug)]
 pub struct Spot<'v> {
-    /// Where.
     pub at: Path,
-    /// What stands there.
     pub value: &'v Value,
 }
 

@@ -40,7 +40,6 @@ pub enum Kind {
     MasterConfig,
     /// The file that `MOONCAKE_CONFIG_PATH` of vLLM names (JSON).
     VllmConfig,
-    /// LMCache's configuration (YAML).
     LmcacheConfig,
 }
 
@@ -101,12 +100,7 @@ pub enum ReadError {
     },
     /// It is too large for a manifest.
     #[error("it has {bytes} bytes; a manifest may have {most}")]
-    TooLarge {
-        /// What it has.
-        bytes: usize,
-        /// What is read.
-        most: usize,
-    },
+    TooLarge { bytes: usize, most: usize },
     /// It says more than one deployment does.
     #[error("it has more than {most} {what}")]
     TooMany {
@@ -117,34 +111,21 @@ pub enum ReadError {
     },
     /// It is nested too deep, or expands to too much.
     #[error("it is nested too deep")]
-    TooDeep {
-        /// The line.
-        line: u32,
-    },
+    TooDeep { line: u32 },
     /// It is no YAML.
     #[error("it is no YAML: {reason}")]
     Yaml {
-        /// The line.
         line: u32,
-        /// What is wrong.
         reason: String,
         /// Has it `{{` in it?
         templated: bool,
     },
     /// It is no JSON.
     #[error("it is no JSON: {reason}")]
-    Json {
-        /// The line.
-        line: u32,
-        /// What is wrong.
-        reason: String,
-    },
+    Json { line: u32, reason: String },
     /// It is known, and starts nothing: no mistake, and nothing to say about it.
     #[error("nothing to check: it is {what}")]
-    NothingToCheck {
-        /// What it is.
-        what: &'static str,
-    },
+    NothingToCheck { what: &'static str },
     /// It is nothing that is known here.
     #[error(
         "it is no Kubernetes or compose YAML, no systemd unit, no environment file, no command line and no settings file"

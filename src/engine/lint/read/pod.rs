@@ -20,7 +20,6 @@ pub struct Around<'a> {
     pub replicas: Option<Said>,
     /// ConfigMaps and Secrets that were given.
     pub data: &'a [ConfigData],
-    /// The file.
     pub file: &'a Arc<str>,
 }
 

@@ -130,7 +130,6 @@ pub const CONTINUATION: Check = Check {
 
 /// A scene with the flags and settings of its processes read.
 pub struct View<'s> {
-    /// The scene.
     pub scene: &'s Scene,
     /// Its processes, in the same order.
     pub seen: Vec<Seen<'s>>,

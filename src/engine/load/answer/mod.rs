@@ -23,7 +23,6 @@ pub enum TooLong {
     /// One of its frames does.
     #[error(transparent)]
     Frame(#[from] FrameTooLong),
-    /// Its text does.
     #[error("the answer has more than {TEXT_BYTES_MAX} bytes of text")]
     Text,
 }
@@ -50,7 +49,6 @@ pub struct Cached {
     pub host: u32,
     /// From the store (L3).
     pub storage: u32,
-    /// Which store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
 }
@@ -65,7 +63,6 @@ impl Cached {
 /// What the server says of its own times, seconds as it gives them. Nothing of it has to be there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ServerTimes {
-    /// In the queue.
     pub queue: Option<f64>,
     /// Waiting for L3.
     pub storage_prefetch_wait: Option<f64>,
@@ -98,7 +95,6 @@ pub struct Answer {
     pub text: String,
     /// The token ids, where the server gives them.
     pub output_ids: Vec<u32>,
-    /// Its own times.
     pub times: ServerTimes,
     /// Did it say that it is complete (`[DONE]`)?
     pub done: bool,

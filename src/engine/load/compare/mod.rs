@@ -139,7 +139,6 @@ pub struct Terms {
 /// Passes of one name at both endpoints.
 #[derive(Clone, Debug)]
 pub struct Compared {
-    /// Their name.
     pub pass: String,
     /// Names of the endpoints.
     pub names: [String; 2],
@@ -149,7 +148,6 @@ pub struct Compared {
     pub pairs: usize,
     /// Why it says nothing. With any of these there are no differences.
     pub refusals: Vec<Refusal>,
-    /// What differs.
     pub differences: Vec<(Measure, Difference)>,
     /// Mean time to first token of the first endpoint in its first and second half, milliseconds: it should have stayed the same.
     pub halves: Option<[f64; 2]>,

@@ -35,11 +35,9 @@ pub enum Refusal {
         name_a: String,
         /// Name of the second.
         name_b: String,
-        /// At the first.
         a: u64,
         /// At the second.
         b: u64,
-        /// By how much.
         percent: f64,
     },
     /// The first questions, in which no answer of a server is, are not the same.
@@ -51,9 +49,7 @@ pub enum Refusal {
         name_a: String,
         /// Name of the second.
         name_b: String,
-        /// So many.
         count: u64,
-        /// Of so many.
         of: u64,
     },
     /// The generator was late.
@@ -71,7 +67,6 @@ pub enum Refusal {
     NotSteady {
         /// Name of the endpoint.
         name: String,
-        /// In what.
         of: String,
     },
 }

@@ -7,13 +7,11 @@ use crate::engine::load::measure::ROWS_MAX;
 /// Tokens that should have been cached, and those that were, of the requests that somebody kept count of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ExpectedRow {
-    /// Requests.
     pub requests: u64,
     /// Tokens of their prompts.
     pub prompt: u64,
     /// That should have been cached.
     pub expected: u64,
-    /// That were.
     pub cached: u64,
     /// Requests that got fewer than they should.
     pub short: u64,
@@ -28,7 +26,6 @@ pub struct ExpectedRow {
 pub struct Expectation {
     /// The first turn at 0; the last row has all turns from [`ROWS_MAX`] on.
     pub turns: Vec<ExpectedRow>,
-    /// All of them.
     pub all: ExpectedRow,
 }
 

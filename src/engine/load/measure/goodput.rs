@@ -19,7 +19,6 @@ pub enum Metric {
     Tpot,
     /// Between tokens: the mean gap of a request, the same number as [`Metric::Tpot`] where every token has its own frame.
     Itl,
-    /// To the end.
     E2e,
 }
 
@@ -46,7 +45,6 @@ impl Metric {
 /// A limit: `ttft:200` is 200 milliseconds to the first token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// On what.
     pub metric: Metric,
     /// At most this.
     pub most: Duration,
@@ -88,7 +86,6 @@ pub struct Times {
     pub ttft: Duration,
     /// Per token after the first; `None` with fewer than two.
     pub tpot: Option<Duration>,
-    /// To the end.
     pub e2e: Duration,
 }
 

@@ -96,9 +96,7 @@ impl Default for Steady {
 /// What was found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Window {
-    /// When it begins.
     pub from: Duration,
-    /// When it ends.
     pub to: Duration,
     /// Most requests in flight of the whole run (a mean over a piece of it).
     pub peak: f64,

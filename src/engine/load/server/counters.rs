@@ -19,11 +19,8 @@ pub type Reasons = BTreeMap<String, u64>;
 /// What a server counted since it began, and how full it is. Tokens, unless said.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Counters {
-    /// Requests that ended.
     pub requests: u64,
-    /// Of prompts.
     pub prompt: u64,
-    /// Of answers.
     pub completion: u64,
     /// Of prompts, from L1.
     pub device: u64,
@@ -74,7 +71,6 @@ pub struct Counters {
 pub struct Rates {
     /// Sum, GB/s.
     pub sum: f64,
-    /// How many operations.
     pub count: f64,
 }
 
@@ -88,9 +84,7 @@ impl Rates {
 /// What goes up and down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Gauges {
-    /// Requests that run.
     pub running: u64,
-    /// Requests that wait.
     pub queued: u64,
     /// Tokens in use in L1 (by running requests).
     pub used: u64,
@@ -271,7 +265,6 @@ impl Counters {
 /// What a Mooncake master counts, and how full it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Master {
-    /// Objects.
     pub keys: u64,
     /// Bytes of them.
     pub allocated_bytes: u64,

@@ -10,7 +10,6 @@ use crate::engine::load::server::{Info, Point, Ring};
 /// A request that got less than it should have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Short {
-    /// Which.
     pub turn: Turn,
     /// Tokens of its prompt.
     pub prompt: u32,
@@ -83,21 +82,12 @@ pub enum Reason {
         threshold: u32,
     },
     /// The master of L3 evicted objects.
-    StoreEvicted {
-        /// So many.
-        keys: u64,
-    },
+    StoreEvicted { keys: u64 },
     /// The master of L3 found no room for objects.
-    StoreFull {
-        /// How often.
-        failures: u64,
-    },
+    StoreFull { failures: u64 },
     /// When the request came, L2 had been given tokens that were not in L3 yet. Its own are not among them; nobody tells of whom the
     /// others are.
-    NotStored {
-        /// So many.
-        tokens: u64,
-    },
+    NotStored { tokens: u64 },
     /// The server began anew.
     Restarted,
 }

@@ -11,7 +11,6 @@ pub const PREFETCH_THRESHOLD: u32 = 256;
 /// The settings that say what its caches can do.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Info {
-    /// Its version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// Does it say that it is a simulator?

@@ -37,10 +37,8 @@ const AGAIN: Duration = Duration::from_millis(250);
 /// Why a call did not do what it is for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
-    /// No answer.
     #[error("{url}: {why}")]
     NoAnswer {
-        /// What was asked.
         url: String,
         /// Why not.
         why: FetchError,
@@ -48,7 +46,6 @@ pub enum ControlError {
     /// Another answer than the one that says that it is done.
     #[error("{url}: {says}")]
     Refused {
-        /// What was asked.
         url: String,
         /// The status and the beginning of the words.
         says: String,
@@ -56,11 +53,9 @@ pub enum ControlError {
     /// It is not done after so long.
     #[error("{url}: not done after {within:?}: {says}")]
     NotInTime {
-        /// What was asked.
         url: String,
         /// How long it was tried.
         within: Duration,
-        /// The last answer.
         says: String,
     },
 }
@@ -83,7 +78,6 @@ pub enum Settled {
     Short(u64),
     /// The server tells no counters: it was waited for, no more.
     Unseen,
-    /// It still writes.
     Busy,
 }
 

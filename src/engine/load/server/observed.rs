@@ -57,7 +57,6 @@ pub struct ShortTold {
 /// Requests that got less from the caches than they should have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Shorts {
-    /// All of them.
     pub requests: u64,
     /// Those that nothing explains.
     pub unexplained: u64,
@@ -80,7 +79,6 @@ pub struct Moment {
     pub host: u64,
     /// From L3.
     pub storage: u64,
-    /// Computed.
     pub computed: u64,
     /// Evicted from L1.
     pub evicted: u64,
@@ -88,9 +86,7 @@ pub struct Moment {
     pub backed_up: u64,
     /// Written to L3.
     pub stored: u64,
-    /// Requests that run.
     pub running: u64,
-    /// Requests that wait.
     pub queued: u64,
     /// In L2 now.
     pub host_used: u64,

@@ -22,9 +22,7 @@ pub struct Point {
     /// When the pages had been read.
     #[serde(skip)]
     pub at: Mono,
-    /// The server's.
     pub server: Option<Counters>,
-    /// The master's.
     pub master: Option<Master>,
 }
 

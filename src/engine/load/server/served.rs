@@ -9,7 +9,6 @@ use crate::engine::load::server::{ControlError, Server};
 pub struct Models {
     /// Is the server ready? One that starts answers with 5xx, or not at all.
     pub ready: bool,
-    /// The first model.
     pub first: Option<String>,
 }
 
@@ -20,7 +19,6 @@ pub struct Profile {
     pub route: &'static str,
     /// The workers to profile (`http://HOST:PORT`); none: the server itself.
     pub workers: Vec<String>,
-    /// A JSON object.
     pub body: String,
 }
 

@@ -73,9 +73,7 @@ impl fmt::Display for Control {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot {step}: {found}")]
 pub struct ControlError {
-    /// Which.
     pub step: String,
-    /// What was found.
     pub found: String,
 }
 

@@ -15,7 +15,6 @@ use crate::engine::load::{Answer, Bounds, Distribution, Driver, Pace, Rules, Scr
 /// What fillers come from: of each step others, and never those of the measured conversations.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct By {
-    /// The session's seed.
     pub(super) seed: Seed,
     /// Which step it is.
     pub(super) step: u64,

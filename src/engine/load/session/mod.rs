@@ -34,7 +34,6 @@ pub use pass::{FIGURES_MAX, Figure, Pass, PassId};
 pub struct Side {
     /// What it is called in the report: `A`, `B`.
     pub name: String,
-    /// Where it is.
     pub target: Target,
     /// What is said to it. Two sides that are compared have equal ones.
     pub workload: Box<dyn Workload + Send>,
@@ -54,7 +53,6 @@ impl Side {
 /// One step of a schedule.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// A measured run.
     Pass(Box<PassPlan>),
     /// Something that puts the endpoint's caches into a known state.
     Control(Control),
@@ -67,9 +65,7 @@ pub struct PassPlan {
     pub name: String,
     /// Which block of a comparison it is; zero elsewhere.
     pub block: u32,
-    /// Which conversations.
     pub part: Range<u32>,
-    /// When they come.
     pub pace: Pace,
     /// Bounds that hold at every pace.
     pub rules: Rules,
@@ -105,7 +101,6 @@ pub trait Observer {
 /// What comes after a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The next step.
     GoOn,
     /// Nothing: enough is known.
     Enough,
@@ -146,7 +141,6 @@ pub struct Executed {
 
 /// A measurement to carry out.
 pub struct Session {
-    /// The endpoints.
     pub sides: Vec<Side>,
     /// The steps: the index of a side, and what is done there.
     pub schedule: VecDeque<(usize, Step)>,

@@ -26,7 +26,6 @@ pub struct PassId {
 /// One request in short, to be paired with the same request elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figure {
-    /// Which.
     pub turn: Turn,
     /// Did it go well? The times mean nothing otherwise.
     pub well: bool,
@@ -40,7 +39,6 @@ pub struct Figure {
     pub lag: Duration,
     /// Tokens of the prompt, of the answer, and cached by tier.
     pub prompt: u32,
-    /// Of the answer.
     pub completion: u32,
     /// From the device.
     pub device: u32,
@@ -48,7 +46,6 @@ pub struct Figure {
     pub host: u32,
     /// From the store.
     pub storage: u32,
-    /// Cached in all.
     pub cached: u32,
     /// That should have been cached.
     pub expected: Option<u32>,
@@ -82,7 +79,6 @@ impl Figure {
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Pass {
-    /// Which one.
     pub id: PassId,
     /// What its requests add up to.
     pub tally: Tally,

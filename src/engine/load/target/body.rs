@@ -13,7 +13,6 @@ use crate::engine::load::workload::{Ask, Message, Prompt};
 /// A request that is ready to be sent. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Asking {
-    /// Its body.
     pub body: Bytes,
     /// The word for routers that goes with it (`X-SMG-Routing-Key`).
     pub routing_key: Option<HeaderValue>,

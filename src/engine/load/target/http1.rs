@@ -35,7 +35,6 @@ pub enum Malformed {
 /// What is known before the first byte of the body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Head {
-    /// The status.
     pub status: u16,
     /// May the connection take another request afterwards?
     pub keeps: bool,
@@ -61,7 +60,6 @@ pub(super) fn is_stream(kind: &[u8]) -> bool {
 /// The next piece of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// The head.
     Head(Head),
     /// Bytes of the body.
     Data(&'a [u8]),

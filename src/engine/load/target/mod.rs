@@ -28,7 +28,6 @@ pub use via::{Tls, TlsError, Trust, Via};
 /// Where requests go, and what is the same in all of them.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Where to connect.
     pub at: HostPort,
     /// The path, `/generate`.
     pub path: String,
@@ -36,7 +35,6 @@ pub struct Target {
     pub dialect: Dialect,
     /// The model, where the dialect names one.
     pub model: String,
-    /// Sampling temperature.
     pub temperature: f64,
     /// Nucleus sampling; `None` sends nothing.
     pub top_p: Option<f64>,
@@ -46,7 +44,6 @@ pub struct Target {
     pub ignore_eos: bool,
     /// More members of every request; they win over ours.
     pub extra: Map<String, Value>,
-    /// More headers.
     pub headers: HeaderMap,
     /// TLS and the version of HTTP.
     pub via: Via,
@@ -83,11 +80,9 @@ pub async fn reach<E: Env + Unpin>(env: &E, target: &Target) -> Result<(), Strin
 /// How long an exchange may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// To connect.
     pub connect: Duration,
     /// From one byte of the answer to the next, and from the request to the first.
     pub silence: Duration,
-    /// In all.
     pub whole: Duration,
     /// So many times a request is sent again to a server that is busy (429 or 503) and says when to come back.
     pub busy_retries: u32,
@@ -105,11 +100,9 @@ impl Default for Limits {
 pub enum Outcome {
     /// A whole answer with at least one token.
     Ok,
-    /// No connection.
     Connect(String),
     /// Another status than 2xx.
     Status {
-        /// Which.
         status: u16,
         /// The beginning of what it says.
         says: String,
@@ -180,15 +173,12 @@ pub struct Exchange {
     pub first_token: Option<Duration>,
     /// When the last one had.
     pub last_token: Option<Duration>,
-    /// The end.
     pub end: Duration,
     /// Tokens that arrived in frames.
     pub arrived: u32,
     /// When each of them did; of the first [`ARRIVALS_MAX`] frames.
     pub arrivals: Vec<Arrival>,
-    /// What it says.
     pub answer: Answer,
-    /// How it ended.
     pub outcome: Outcome,
 }
 

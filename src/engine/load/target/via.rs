@@ -12,7 +12,6 @@ use rustls_platform_verifier::Verifier;
 /// See the module. By default neither: plain HTTP/1.1.
 #[derive(Clone, Debug)]
 pub struct Via {
-    /// With TLS.
     pub tls: Option<Tls>,
     /// HTTP/2: without TLS because both sides know, with TLS if the server agrees to it.
     pub http2: bool,
@@ -33,7 +32,6 @@ pub enum Trust {
     System,
     /// Those signed by one of these certificates (PEM), and no others.
     These(Vec<u8>),
-    /// Any at all.
     Anybody,
 }
 

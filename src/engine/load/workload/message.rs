@@ -9,11 +9,8 @@ use crate::engine::load::workload::json_text;
 /// Who says a message of a chat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The instructions.
     System,
-    /// The user.
     User,
-    /// The server.
     Assistant,
 }
 

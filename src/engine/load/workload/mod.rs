@@ -34,16 +34,13 @@ pub use tokenizer::Tokenizer;
 pub enum Prompt {
     /// Token ids: the history is an exact prefix of what follows.
     Ids(Vec<u32>),
-    /// A text.
     Text(String),
-    /// A chat.
     Messages(Vec<Message>),
 }
 
 /// What a turn asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// The prompt.
     pub prompt: Prompt,
     /// Tokens of the answer, at most; exactly so many where the server is told to ignore its end-of-sequence token.
     pub max_tokens: u32,

@@ -21,7 +21,6 @@ pub struct Conversation {
 /// One turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// What is said.
     pub says: Says,
     /// Does it stand alone? Then what was said before it is forgotten.
     pub whole: bool,

@@ -13,9 +13,7 @@ use crate::engine::load::workload::Tokenizer;
 pub enum Form {
     /// Token ids.
     Ids,
-    /// One text.
     Text,
-    /// A chat.
     Chat,
 }
 
@@ -25,20 +23,13 @@ pub enum Form {
 pub enum Passage {
     /// Drawn from the seed, by a purpose and a number.
     Drawn {
-        /// What for.
         purpose: &'static str,
-        /// Which.
         number: u64,
         /// How many tokens.
         tokens: u32,
     },
     /// Ids one after the other from `start`, round the end of the vocabulary.
-    Run {
-        /// The first.
-        start: u32,
-        /// How many.
-        tokens: u32,
-    },
+    Run { start: u32, tokens: u32 },
 }
 
 /// The purpose of system prompts that conversations share.

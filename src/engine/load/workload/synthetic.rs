@@ -27,15 +27,10 @@ pub enum Words {
 /// The lengths of made-up conversations, in tokens (in words where [`Words`] are words).
 #[derive(Clone, Debug)]
 pub struct Synthetic {
-    /// How many conversations.
     pub conversations: u32,
-    /// Turns of each.
     pub turns: Distribution,
-    /// The first question.
     pub first: Distribution,
-    /// Every further one.
     pub next: Distribution,
-    /// An answer.
     pub output: Distribution,
     /// Seconds between the end of an answer and the next question.
     pub think: Distribution,

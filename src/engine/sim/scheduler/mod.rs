@@ -25,7 +25,6 @@ use step::Step;
 pub enum Effect {
     /// The request's first token is there.
     First {
-        /// The request.
         id: u64,
         /// Since when.
         at: Mono,
@@ -34,30 +33,24 @@ pub enum Effect {
     },
     /// Another token is.
     Token {
-        /// The request.
         id: u64,
         /// Since when.
         at: Mono,
     },
-    /// It is over.
     Ended {
-        /// The request.
         id: u64,
         /// Since when.
         at: Mono,
-        /// How.
         end: End,
     },
     /// How many of these pages, from the first on, does storage have? [`Scheduler::looked`] is to be told.
     Look {
-        /// For this request.
         id: u64,
         /// The pages.
         pages: Vec<u64>,
     },
     /// Read these pages. [`Scheduler::read`] is to be told.
     Read {
-        /// For this request.
         id: u64,
         /// The pages.
         pages: Vec<u64>,
@@ -72,9 +65,7 @@ pub enum Effect {
 /// What is going on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gauges {
-    /// Requests that run.
     pub running: u64,
-    /// Requests that wait.
     pub queued: u64,
     /// Tokens of the device that running requests use.
     pub used: u64,

@@ -13,7 +13,6 @@ use crate::engine::sim::token;
 /// What is asked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ask {
-    /// The prompt.
     pub prompt: Vec<u32>,
     /// Tokens of the answer, if anybody said.
     pub output: Option<u32>,
@@ -26,7 +25,6 @@ pub struct Ask {
 pub struct Admission {
     /// The whole answer, as it will be.
     pub answer: Arc<[u32]>,
-    /// When it came.
     pub arrived: Mono,
     /// When its prompt was begun.
     pub started: Mono,
@@ -43,7 +41,6 @@ pub struct Admission {
 pub enum End {
     /// It has its tokens.
     Length,
-    /// Nobody wanted them.
     Abort,
 }
 

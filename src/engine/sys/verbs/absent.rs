@@ -10,12 +10,7 @@ pub enum Absent {
     Feature,
     /// The library is not installed.
     #[error("{file} cannot be opened: {why}")]
-    Library {
-        /// Its name.
-        file: &'static str,
-        /// The loader's words.
-        why: String,
-    },
+    Library { file: &'static str, why: String },
     /// The kernel has no RDMA for programs.
     #[error("the kernel has no RDMA for programs")]
     Kernel,
@@ -24,29 +19,23 @@ pub enum Absent {
     NoDevice,
     /// The kernel has devices that the library does not know how to drive.
     #[error("libibverbs has no driver for {}", .devices.join(", "))]
-    NoProvider {
-        /// The kernel's devices.
-        devices: Vec<String>,
-    },
+    NoProvider { devices: Vec<String> },
     /// There are devices, and not this one.
     #[error("there is no RDMA device {device}; libibverbs lists {}", .listed.join(", "))]
     NoSuchDevice {
         /// The one that was asked for.
         device: String,
-        /// Those there are.
         listed: Vec<String>,
     },
     /// The way to the device is shut to this process.
     #[error("{device}: {file} cannot be opened: {source}")]
     Denied {
-        /// The device.
         device: String,
         /// Its file below `/dev`.
         file: String,
         /// Permission denied, or no such file.
         source: io::Error,
     },
-    /// Some call failed.
     #[error(transparent)]
     Failed(#[from] VerbsError),
 }
@@ -86,11 +75,9 @@ impl Absent {
 pub struct VerbsError {
     /// Which, for instance `ibv_modify_qp to RTR`.
     pub what: &'static str,
-    /// On which device.
     pub device: String,
     /// With what, beginning with a blank; may be empty.
     pub detail: String,
-    /// The system's reason.
     pub source: io::Error,
 }
 

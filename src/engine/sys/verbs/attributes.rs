@@ -28,13 +28,9 @@ pub struct DeviceAttributes {
     pub max_mr_size: u64,
     /// Page sizes it can register, as bits.
     pub page_size_cap: u64,
-    /// The maker.
     pub vendor_id: u32,
-    /// The chip.
     pub vendor_part_id: u32,
-    /// The chip's version.
     pub hw_ver: u32,
-    /// Most queue pairs.
     pub max_qp: u32,
     /// Most work requests of a queue.
     pub max_qp_wr: u32,
@@ -44,13 +40,10 @@ pub struct DeviceAttributes {
     pub max_sge: u32,
     /// The same of a READ.
     pub max_sge_rd: u32,
-    /// Most completion queues.
     pub max_cq: u32,
     /// Most entries of a completion queue.
     pub max_cqe: u32,
-    /// Most memory regions.
     pub max_mr: u32,
-    /// Most protection domains.
     pub max_pd: u32,
     /// Most READs that a pair answers at a time.
     pub max_qp_rd_atom: u32,
@@ -60,24 +53,19 @@ pub struct DeviceAttributes {
     pub max_qp_init_rd_atom: u32,
     /// Most shared receive queues.
     pub max_srq: u32,
-    /// Most P_Keys.
     pub max_pkeys: u32,
     /// How long it may take to acknowledge: 4.096 us times two to this.
     pub local_ca_ack_delay: u32,
-    /// Ports.
     pub phys_port_cnt: u32,
-    /// Completion vectors.
     pub num_comp_vectors: u32,
 }
 
 /// Attributes of a port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PortAttributes {
-    /// Logical state.
     pub state: PortState,
     /// The largest MTU it can do.
     pub max_mtu: Mtu,
-    /// The MTU now.
     pub active_mtu: Mtu,
     /// Rows of the GID table.
     pub gid_tbl_len: u32,
@@ -87,11 +75,9 @@ pub struct PortAttributes {
     pub max_msg_sz: u32,
     /// Local identifier; 0 on Ethernet.
     pub lid: u16,
-    /// The subnet manager's.
     pub sm_lid: u16,
     /// Bits of the LID that choose a path.
     pub lmc: u8,
-    /// What carries it.
     pub link_layer: LinkLayer,
     /// Code of the width: 1 is one lane, 2 four, 4 eight, 8 twelve, 16 two.
     pub active_width: u8,
@@ -183,22 +169,16 @@ impl fmt::Display for PortState {
 /// What carries a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum LinkLayer {
-    /// InfiniBand.
     InfiniBand,
-    /// Ethernet.
     Ethernet,
-    /// Something else.
     Unspecified,
 }
 
 /// A row of a GID table that is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GidRow {
-    /// Its number.
     pub index: u32,
-    /// The GID.
     pub gid: [u8; 16],
-    /// Its kind.
     pub kind: GidKind,
     /// The kernel's number of its network device.
     pub netdev_index: Option<u32>,
@@ -207,13 +187,11 @@ pub struct GidRow {
 /// What a GID is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GidKind {
-    /// InfiniBand.
     Infiniband,
     /// RoCE v1.
     RoceV1,
     /// RoCE v2.
     RoceV2,
-    /// Unknown here.
     Other(u32),
 }
 

@@ -9,7 +9,6 @@ pub struct Completion {
     pub id: u64,
     /// The local number of its pair.
     pub pair: u32,
-    /// How it ended.
     pub status: Status,
     /// The device's own code for an error.
     pub vendor_error: u32,

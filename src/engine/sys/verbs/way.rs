@@ -46,7 +46,6 @@ pub struct Way {
     pub hop_limit: u8,
     /// Traffic class of the packets.
     pub traffic_class: u8,
-    /// Service level.
     pub service_level: u8,
 }
 
@@ -71,11 +70,9 @@ impl fmt::Debug for Way {
 /// State of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PairState {
-    /// New.
     Reset,
     /// It has a port.
     Init,
-    /// It can receive.
     ReadyToReceive,
     /// It can send, too.
     ReadyToSend,
@@ -97,7 +94,6 @@ pub enum Direction {
 /// One work request, but for the region that it is about.
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
-    /// Which way.
     pub direction: Direction,
     /// Where in the region, bytes from its beginning.
     pub offset: usize,

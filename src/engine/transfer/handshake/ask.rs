@@ -14,7 +14,6 @@ use crate::engine::wire::json::{Frame, HEADER_BYTES, Kind, payload_len};
 /// How much time and room an exchange gets.
 #[derive(Clone, Copy, Debug)]
 pub struct AskLimits {
-    /// For connecting.
     pub connect: Duration,
     /// For the answer, once connected.
     pub answer: Duration,

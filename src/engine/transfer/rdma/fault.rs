@@ -19,7 +19,6 @@ pub enum RdmaStep {
     Init,
     /// INIT to RTR: where the peer's address and numbers are used for the first time.
     Rtr,
-    /// RTR to RTS.
     Rts,
     /// Waiting for each other to be ready.
     Ready,
@@ -72,7 +71,6 @@ impl Blame {
 /// What failed, where, towards whom, at which step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RdmaFault {
-    /// Our device.
     pub device: String,
     /// Its port; 0 where that does not matter.
     pub port: u8,
@@ -84,7 +82,6 @@ pub struct RdmaFault {
     pub step: RdmaStep,
     /// What went wrong, in words: what verbs, the completion or the peer say.
     pub problem: String,
-    /// Whose it is.
     pub blame: Blame,
     /// What to do about it, where that is known here.
     pub remedy: Option<&'static str>,

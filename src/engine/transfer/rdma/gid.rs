@@ -13,7 +13,6 @@ pub enum NoRow {
     Unused {
         /// The variable that asks for it.
         variable: &'static str,
-        /// The row.
         index: u32,
         /// Those that are, with what they are.
         used: String,

@@ -39,7 +39,6 @@ struct Device {
 /// Why a device is not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Off {
-    /// In words.
     pub why: String,
     /// Until then.
     pub until: Mono,

@@ -48,7 +48,6 @@ pub(super) struct Limits {
     pub(super) requests: usize,
     pub(super) inline: u32,
     pub(super) sge: u32,
-    /// Endpoints.
     pub(super) endpoints: usize,
 }
 

@@ -111,9 +111,7 @@ pub struct Ask<'a> {
 /// A way: our device and the peer's, by their places in the lists of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Route {
-    /// Ours.
     pub local: usize,
-    /// The peer's.
     pub remote: usize,
 }
 

@@ -12,7 +12,6 @@ pub struct Spans {
 /// A stretch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The first address.
     pub start: u64,
     /// Bytes.
     pub len: u64,
@@ -85,16 +84,13 @@ pub struct Cut {
     pub len: u32,
     /// Our stretch that it is in (its index in what the [`Spans`] were made of).
     pub local: usize,
-    /// The peer's.
     pub remote: usize,
 }
 
 /// An address of the operation is not registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Uncovered {
-    /// Here.
     Local(u64),
-    /// There.
     Remote(u64),
 }
 

@@ -16,7 +16,6 @@ pub(super) struct View {
     /// Its ends of connections, in the order of its devices.
     pub(super) paths: Vec<String>,
     pub(super) rails: Rails,
-    /// Its registered memory.
     pub(super) spans: Spans,
     pub(super) descriptor: SegmentDescriptor,
     /// Of its devices; `None` for one that it cannot use.

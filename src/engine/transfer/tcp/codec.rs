@@ -26,7 +26,6 @@ const MAGIC: u64 = 0x4D43_5456;
 /// Which framing a request speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// Nothing is acknowledged.
     V1,
     /// A status frame before the bytes of a read, and after those of a write.
     V2,
@@ -35,9 +34,7 @@ pub enum Version {
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Which way.
     pub kind: OpKind,
-    /// Framing.
     pub version: Version,
     /// Where the range begins in the target's process.
     pub address: u64,

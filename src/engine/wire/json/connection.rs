@@ -15,7 +15,6 @@ pub const PAIR_NUMBER_MAX: u32 = (1 << 24) - 1;
 /// A connection request, its reply, or a ready ACK. Paths are `<server name>@<device>`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Connection {
-    /// The sender's end.
     pub local_nic_path: String,
     /// The end that it means to connect with.
     pub peer_nic_path: String,

@@ -24,7 +24,6 @@ pub enum Kind {
     Metadata,
     /// A text from one engine to another.
     Notify,
-    /// Are you there?
     Probe,
 }
 
@@ -59,7 +58,6 @@ pub enum FrameError {
     TooLong {
         /// What the frame claims.
         len: u64,
-        /// What is allowed.
         limit: usize,
     },
 }

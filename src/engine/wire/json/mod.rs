@@ -33,7 +33,6 @@ pub enum DocumentError {
     /// No JSON at all.
     #[error("{document} is not JSON (line {line}, column {column})")]
     NotJson {
-        /// Which document.
         document: &'static str,
         /// Where the parser stopped.
         line: usize,
@@ -43,11 +42,9 @@ pub enum DocumentError {
     /// A field is missing, of the wrong type, or has a value that cannot be used.
     #[error("{document}: {path} {problem}")]
     Field {
-        /// Which document.
         document: &'static str,
         /// Where in it, such as `buffers[3].addr`.
         path: String,
-        /// What is wrong.
         problem: &'static str,
     },
 }

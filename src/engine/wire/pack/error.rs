@@ -7,7 +7,6 @@ use std::fmt;
 pub struct DecodeError {
     /// Field names and indices from the innermost outwards.
     path: Vec<Step>,
-    /// What is wrong.
     pub fault: Fault,
 }
 
@@ -38,23 +37,13 @@ pub enum Fault {
     },
     /// The type hash is another type's.
     #[error("type hash {found:#010x}, expected {expected:#010x}: the peer speaks another release")]
-    Hash {
-        /// As sent.
-        found: u32,
-        /// Ours.
-        expected: u32,
-    },
+    Hash { found: u32, expected: u32 },
     /// The type literal differs although the hash agrees.
     #[error("the type literal differs from ours: the peer speaks another release")]
     Literal,
     /// A variant index that no alternative has.
     #[error("variant {found}, but there are only {known}")]
-    Variant {
-        /// As sent.
-        found: u8,
-        /// Number of alternatives.
-        known: u8,
-    },
+    Variant { found: u8, known: u8 },
 }
 
 impl DecodeError {

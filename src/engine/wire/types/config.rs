@@ -7,9 +7,7 @@ wire_number! {
     pub struct SoftPinAction(u8) {
         /// Leave it as it is.
         PRESERVE = 0,
-        /// Set it.
         ENABLE = 1,
-        /// Clear it.
         DISABLE = 2,
     }
 }
@@ -21,21 +19,13 @@ wire_number! {
         UNKNOWN = 0,
         /// A page of a KV cache.
         KVCACHE = 1,
-        /// A tensor.
         TENSOR = 2,
-        /// Model weights.
         WEIGHT = 3,
-        /// A training sample.
         SAMPLE = 4,
-        /// An activation.
         ACTIVATION = 5,
-        /// A gradient.
         GRADIENT = 6,
-        /// Optimiser state.
         OPTIMIZER_STATE = 7,
-        /// Metadata.
         METADATA = 8,
-        /// Anything.
         GENERAL = 9,
     }
 }
@@ -45,7 +35,6 @@ wire_struct! {
     pub struct ReplicateConfig {
         /// Memory replicas, each on a segment of another name.
         pub replica_num: u64,
-        /// Replicas on NVMe-oF.
         pub nof_replica_num: u64,
         /// Replicas on a distributed file system.
         pub dfs_replica_num: u64,
@@ -53,7 +42,6 @@ wire_struct! {
         pub soft_pin_action: SoftPinAction,
         /// Life of the soft pin, ms; only with `ENABLE`.
         pub soft_pin_ttl_ms: Option<u64>,
-        /// Never evict.
         pub with_hard_pin: bool,
         /// Segment names to try first, in order.
         pub preferred_segments: Vec<TextBuf>,
@@ -96,7 +84,6 @@ impl Default for ReplicateConfig {
 wire_struct! {
     /// What a writer says of a finished object.
     pub struct ObjectMeta<'a> {
-        /// Which.
         pub key: Text<'a>,
         /// A checksum of its bytes, algorithm up to the clients; the master only keeps it.
         pub object_checksum: Option<u64>,
@@ -116,7 +103,6 @@ wire_struct! {
 wire_struct! {
     /// Where the legacy file tier lives; an empty `fsdir` means there is none.
     pub struct GetStorageConfigResponse {
-        /// Directory.
         pub fsdir: TextBuf,
         /// Whether files are evicted.
         pub enable_disk_eviction: bool,

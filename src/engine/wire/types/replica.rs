@@ -8,15 +8,10 @@ wire_number! {
     pub struct ReplicaStatus(i32) {
         /// Not said.
         UNDEFINED = 0,
-        /// Allocated.
         INITIALIZED = 1,
-        /// Being written.
         PROCESSING = 2,
-        /// Readable.
         COMPLETE = 3,
-        /// Gone.
         REMOVED = 4,
-        /// Its write failed.
         FAILED = 5,
     }
 }
@@ -24,13 +19,11 @@ wire_number! {
 wire_number! {
     /// Which replicas a call is about.
     pub struct ReplicaType(i32) {
-        /// In memory.
         MEMORY = 0,
         /// In the legacy file tier.
         DISK = 1,
         /// On a node's own disk.
         LOCAL_DISK = 2,
-        /// On NVMe-oF.
         NOF_SSD = 3,
         /// All of them; what clients since 0.3.11 send.
         ALL = 4,
@@ -56,7 +49,6 @@ wire_struct! {
 wire_struct! {
     /// A file of the legacy tier.
     pub struct DiskDescriptor {
-        /// Its path.
         pub file_path: TextBuf,
         /// The object's length, bytes.
         pub object_size: u64,
@@ -66,7 +58,6 @@ wire_struct! {
 wire_struct! {
     /// An object on a node's own disk.
     pub struct LocalDiskDescriptor {
-        /// The node.
         pub client_id: ClientId,
         /// The object's length, bytes.
         pub object_size: u64,
@@ -78,15 +69,12 @@ wire_struct! {
 wire_struct! {
     /// A stretch of a file on a distributed file system.
     pub struct DistributedFsDescriptor {
-        /// Its path.
         pub file_path: TextBuf,
         /// First byte.
         pub offset: u64,
         /// The object's length, bytes.
         pub object_size: u64,
-        /// That, rounded up.
         pub aligned_size: u64,
-        /// Which shard.
         pub shard_idx: i32,
     }
 }
@@ -96,7 +84,6 @@ wire_struct! {
 pub enum Place {
     /// In a mounted segment.
     Memory(BufferDescriptor),
-    /// On NVMe-oF.
     Nof(BufferDescriptor),
     /// In the legacy file tier.
     Disk(DiskDescriptor),
@@ -175,7 +162,6 @@ wire_struct! {
     pub struct ReplicaDescriptor {
         /// Unique in the master's life; opaque to clients.
         pub id: u64,
-        /// Where it is.
         pub place: Place,
         /// Whether it can be read.
         pub status: ReplicaStatus,
@@ -185,7 +171,6 @@ wire_struct! {
 wire_struct! {
     /// Where an object can be read, and for how long that holds.
     pub struct GetReplicaListResponse {
-        /// The replicas.
         pub replicas: Vec<ReplicaDescriptor>,
         /// From when the question was asked, ms.
         pub lease_ttl_ms: u64,
@@ -199,7 +184,6 @@ wire_struct! {
     pub struct CopyStartResponse {
         /// From.
         pub source: ReplicaDescriptor,
-        /// To.
         pub targets: Vec<ReplicaDescriptor>,
     }
 }
@@ -209,7 +193,6 @@ wire_struct! {
     pub struct MoveStartResponse {
         /// From.
         pub source: ReplicaDescriptor,
-        /// To.
         pub target: Option<ReplicaDescriptor>,
     }
 }
@@ -217,7 +200,6 @@ wire_struct! {
 wire_struct! {
     /// Where to put an object that is promoted from disk to memory.
     pub struct PromotionAllocStartResponse {
-        /// The memory.
         pub memory_descriptor: ReplicaDescriptor,
     }
 }

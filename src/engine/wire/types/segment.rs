@@ -8,7 +8,6 @@ wire_number! {
     pub struct ClientStatus(i32) {
         /// Not said.
         UNDEFINED = 0,
-        /// It does.
         OK = 1,
         /// It does not (any more): send `ReMountSegment`.
         NEED_REMOUNT = 2,
@@ -20,15 +19,12 @@ wire_number! {
     pub struct SegmentStatus(i32) {
         /// Not said.
         UNDEFINED = 0,
-        /// Mounted.
         OK = 1,
         /// Its objects are being moved away.
         DRAINING = 2,
-        /// They have been.
         DRAINED = 3,
         /// Readable until its grace period ends; takes no new objects.
         GRACEFULLY_UNMOUNTING = 4,
-        /// Going.
         UNMOUNTING = 5,
     }
 }
@@ -56,9 +52,7 @@ wire_struct! {
 wire_struct! {
     /// A stretch of NVMe-oF storage.
     pub struct NofSegment {
-        /// Its id.
         pub id: SegmentId,
-        /// Its name.
         pub name: TextBuf,
         /// First byte.
         pub base: u64,
@@ -72,9 +66,7 @@ wire_struct! {
 wire_struct! {
     /// Who mounted an NVMe-oF segment.
     pub struct NofSegmentOwner {
-        /// The segment.
         pub segment_id: SegmentId,
-        /// Its owner.
         pub client_id: ClientId,
     }
 }

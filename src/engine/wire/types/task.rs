@@ -6,9 +6,7 @@ use crate::engine::wire::pack::{TextBuf, wire_number, wire_struct};
 wire_number! {
     /// What a task does.
     pub struct TaskType(i32) {
-        /// Copy a replica.
         REPLICA_COPY = 0,
-        /// Move a replica.
         REPLICA_MOVE = 1,
     }
 }
@@ -18,11 +16,8 @@ wire_number! {
     pub struct TaskStatus(i32) {
         /// Not fetched yet.
         PENDING = 0,
-        /// Being worked on.
         PROCESSING = 1,
-        /// Failed.
         FAILED = 2,
-        /// Done.
         SUCCESS = 3,
     }
 }
@@ -30,11 +25,8 @@ wire_number! {
 wire_struct! {
     /// What is known of a task.
     pub struct QueryTaskResponse {
-        /// Its id.
         pub id: TaskId,
-        /// What it does.
         pub task_type: TaskType,
-        /// Where it is.
         pub status: TaskStatus,
         /// Unix ms.
         pub created_at_ms_epoch: i64,
@@ -42,7 +34,6 @@ wire_struct! {
         pub last_updated_at_ms_epoch: i64,
         /// Who works on it.
         pub assigned_client: ClientId,
-        /// What went wrong.
         pub message: TextBuf,
     }
 }
@@ -50,11 +41,8 @@ wire_struct! {
 wire_struct! {
     /// A task for a client.
     pub struct TaskAssignment {
-        /// Its id.
         pub id: TaskId,
-        /// What it does.
         pub task_type: TaskType,
-        /// To what: JSON.
         pub payload: TextBuf,
         /// Unix ms.
         pub created_at_ms_epoch: i64,
@@ -66,11 +54,8 @@ wire_struct! {
 wire_struct! {
     /// What became of a task.
     pub struct TaskCompleteRequest {
-        /// Its id.
         pub id: TaskId,
-        /// How it ended.
         pub status: TaskStatus,
-        /// What went wrong.
         pub message: TextBuf,
     }
 }
@@ -78,7 +63,6 @@ wire_struct! {
 wire_struct! {
     /// Where a node put an object on its disk.
     pub struct StorageObjectMetadata {
-        /// Bucket.
         pub bucket_id: i64,
         /// First byte in it.
         pub offset: i64,
@@ -94,9 +78,7 @@ wire_struct! {
 wire_struct! {
     /// An object to write to disk, or to bring back from it; upstream's `OffloadTaskItem` and `PromotionTaskItem`.
     pub struct TierTaskItem {
-        /// Tenant.
         pub tenant_id: TextBuf,
-        /// Key.
         pub key: TextBuf,
         /// Length, bytes.
         pub size: i64,

@@ -32,9 +32,7 @@ pub(in crate::commands::bench) struct Begins {
     pub name: String,
     pub block: u32,
     pub conversations: u64,
-    /// Unless some fail.
     pub requests: u64,
-    /// UTC.
     pub started: String,
 }
 

@@ -24,7 +24,6 @@ pub(in crate::commands::bench) struct Resumed {
     pub passes: Vec<Before>,
     /// When the run that left them began.
     pub started: String,
-    /// Requests in it.
     pub requests: u64,
 }
 

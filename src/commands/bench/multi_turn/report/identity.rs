@@ -8,7 +8,6 @@ use crate::engine::env;
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::commands::bench) struct Identity {
-    /// Version of mcctl.
     pub version: String,
     /// The command line. Keys and values of headers are not in it.
     pub command: Vec<String>,

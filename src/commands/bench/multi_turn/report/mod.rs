@@ -31,7 +31,6 @@ const FAILURES_SHOWN: usize = 3;
 #[derive(Debug, Serialize)]
 pub(in crate::commands::bench) struct Report {
     pub schema: &'static str,
-    /// What was run.
     pub run: Identity,
     pub passes: Vec<PassReport>,
     /// Two endpoints beside each other.

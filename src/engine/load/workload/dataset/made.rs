@@ -22,11 +22,9 @@ pub enum SampleFormat {
 /// A made-up dataset.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// The format.
     pub format: SampleFormat,
     /// Conversations; requests where the format knows nothing else.
     pub conversations: u32,
-    /// Turns of each.
     pub turns: Distribution,
     /// Words of a question.
     pub question: Distribution,

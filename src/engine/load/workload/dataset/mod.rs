@@ -110,7 +110,6 @@ pub enum DatasetError {
     Row {
         /// The file as the user named it.
         file: String,
-        /// Which, and why.
         bad: BadRow,
     },
     /// It cannot be read any further.
@@ -126,7 +125,6 @@ pub enum DatasetError {
     Empty {
         /// The file as the user named it.
         file: String,
-        /// Rows in it.
         rows: u64,
         /// Malformed ones that were skipped.
         skipped: u64,
@@ -140,7 +138,6 @@ pub enum DatasetError {
     AllBad {
         /// The file as the user named it.
         file: String,
-        /// Rows in it.
         rows: u64,
         /// The first of them.
         bad: BadRow,
@@ -154,15 +151,11 @@ pub enum DatasetError {
         offset: usize,
         /// That could be sent.
         conversations: usize,
-        /// Rows in it.
         rows: u64,
     },
     /// Something can only be had with a tokenizer.
     #[error("{what} can only be told with a tokenizer")]
-    NeedsTokenizer {
-        /// What.
-        what: &'static str,
-    },
+    NeedsTokenizer { what: &'static str },
 }
 
 /// The first of the malformed rows, behind their number.
@@ -267,7 +260,6 @@ impl Reading {
 /// What was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dataset {
-    /// To play.
     pub conversations: Vec<Conversation>,
     /// Rows that were looked at.
     pub rows: u64,

@@ -9,7 +9,6 @@ use crate::engine::load::workload::{Conversation, Passage, Planned, Says, Tokeni
 /// Single requests of random lengths.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RandomIds {
-    /// How many.
     pub requests: u32,
     /// Tokens of a prompt, at most.
     pub input: u32,

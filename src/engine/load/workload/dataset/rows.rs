@@ -12,7 +12,6 @@ const DEPTH_MAX: usize = 256;
 /// A row: its line, counted from one, and its text or why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Where it begins.
     pub line: u64,
     /// The text of one JSON value.
     pub text: Result<String, String>,

@@ -21,7 +21,6 @@ pub enum Groups {
 /// What is generated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SharedPrefix {
-    /// Groups.
     pub groups: u32,
     /// Conversations for each, on average.
     pub prompts_per_group: u32,
@@ -33,7 +32,6 @@ pub struct SharedPrefix {
     pub output: u32,
     /// Lengths are whole numbers between this part of them and all of it.
     pub range_ratio: f64,
-    /// Turns.
     pub turns: u32,
     /// Who belongs to which group.
     pub distribution: Groups,

@@ -124,7 +124,6 @@ fn passages(blocks: &[u64], input: Option<u32>, block: u32) -> Result<Vec<Passag
 /// A conversation while its rows come in.
 #[derive(Default)]
 struct Session {
-    /// Where it begins.
     line: u64,
     conversation: Conversation,
     /// Of the rows with messages: do they hold only what is new?

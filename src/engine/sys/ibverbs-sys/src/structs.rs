@@ -30,9 +30,7 @@ zero_is_default! {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union ibv_gid {
-    /// As they are.
     pub raw: [u8; 16],
-    /// As two numbers.
     pub global: ibv_gid_global,
 }
 

@@ -33,11 +33,8 @@ pub struct Near {
     pub path: String,
     /// The end it is for.
     pub peer: String,
-    /// Our queue pairs.
     pub numbers: Vec<u32>,
-    /// Our address.
     pub gid: [u8; 16],
-    /// Our local identifier.
     pub lid: u16,
 }
 
@@ -62,9 +59,7 @@ impl Near {
 pub struct Far {
     /// Its queue pairs; the i-th is for our i-th.
     pub numbers: Vec<u32>,
-    /// Its address.
     pub gid: [u8; 16],
-    /// Its local identifier.
     pub lid: u16,
     /// Does it know the ready ACK?
     pub acks: bool,
@@ -95,13 +90,7 @@ pub enum Refusal {
     UnknownPeer(String),
     /// Queue pairs of another number than ours.
     #[error("QP count mismatch in peer and local endpoints, check MC_MAX_EP_PER_CTX")]
-    Count {
-        /// The message's.
-        got: usize,
-        /// Ours.
-        wanted: usize,
-    },
-    /// No address.
+    Count { got: usize, wanted: usize },
     #[error("Invalid peer GID: {0}")]
     Gid(String),
     /// An ACK for nothing.
@@ -172,7 +161,6 @@ pub fn far(message: &Connection, described: Option<&SegmentDescriptor>, pairs: u
 /// Why queue pairs could not be connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unconnected {
-    /// Which transition failed.
     pub step: RdmaStep,
     /// The words of verbs.
     pub words: String,
@@ -197,7 +185,6 @@ pub enum Over {
     Crossed,
     /// The peer could not be asked, in these words.
     Unreachable(String),
-    /// Verbs refused.
     Verbs(Unconnected),
     /// The peer dialled and was answered, and then was not heard of any more.
     NotReady,
@@ -288,7 +275,6 @@ impl fmt::Display for Over {
 /// What to do for somebody who wants to post.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// Post.
     Post,
     /// Send this request, and tell the link what came of it ([`Link::answered`] or [`Link::unanswered`]). Whoever is told so is
     /// the only one.
@@ -352,7 +338,6 @@ enum Dial {
     Asked(Mono),
     /// It was answered; our ACK is on its way, since.
     Acking(Mono),
-    /// The peer knows.
     Done,
 }
 

@@ -46,7 +46,6 @@ pub struct Trials {
 /// A device that is not used, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unused {
-    /// Its name.
     pub device: String,
     /// Why, in words that name it.
     pub why: String,
@@ -55,11 +54,9 @@ pub struct Unused {
 /// A port of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
-    /// The device.
     pub device: String,
     /// From 1.
     pub port: u8,
-    /// What carries it.
     pub layer: LinkLayer,
     /// The MTU that it has now, bytes.
     pub active_mtu: u32,
@@ -78,9 +75,7 @@ pub struct End {
 pub struct Tried {
     /// Which of [`Trials::ends`].
     pub end: usize,
-    /// The peer's device.
     pub theirs: String,
-    /// Its address.
     pub their_gid: Ipv6Addr,
     /// How it went with the row that is used.
     pub attempt: Attempt,
@@ -127,9 +122,7 @@ pub struct Read {
 /// What failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// At which step.
     pub step: RdmaStep,
-    /// In which way.
     pub cause: Cause,
     /// In words: what verbs, the completion or the peer say.
     pub words: String,
@@ -139,12 +132,7 @@ pub struct Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// A verb was refused.
-    Verb {
-        /// Which.
-        call: &'static str,
-        /// The system's number.
-        errno: i32,
-    },
+    Verb { call: &'static str, errno: i32 },
     /// A request ended so.
     Completion(Status),
     /// A request did not end within so long.
