@@ -4,6 +4,7 @@ mod admin;
 mod cli;
 mod deploy;
 mod devices;
+mod docs;
 mod doctor;
 mod fence;
 mod http;

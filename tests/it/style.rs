@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// Rust files below `folder` of the project, with their text.
-fn sources(folder: &str) -> Vec<(PathBuf, String)> {
+pub(crate) fn sources(folder: &str) -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (mut folders, mut found) = (vec![root.join(folder)], Vec::new());
     while let Some(folder) = folders.pop() {
