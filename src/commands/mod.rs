@@ -29,6 +29,7 @@ pub mod size_hugepages;
 pub mod status;
 pub mod store;
 pub mod svg;
+pub mod table;
 pub mod target;
 pub mod transport;
 mod tree;
@@ -82,7 +83,7 @@ enum Command {
     Status(status::Args),
     /// Measure
     #[command(subcommand)]
-    Bench(bench::Command),
+    Bench(bench::BenchCommand),
     /// How much memory and how many huge pages a SGLang HiCache deployment takes, and whether this host has them
     SizeHugepages(Box<size_hugepages::Args>),
     /// The RDMA devices of this host, what is wrong with them, and which to use

@@ -12,7 +12,7 @@ use crate::engine::load::{Distribution, Seed};
 
 /// The formats, by the names that `--dataset-name` has for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Name {
+enum SampleDataset {
     /// Conversations, a JSON array
     Sharegpt,
     /// Conversations, JSONL
@@ -36,19 +36,19 @@ enum Name {
     SpeedBench,
 }
 
-impl Name {
+impl SampleDataset {
     fn format(self) -> SampleFormat {
         SampleFormat::File(match self {
-            Name::Sharegpt => Format::ShareGpt,
-            Name::Custom => Format::Custom,
-            Name::Openai => Format::OpenAi,
-            Name::Mooncake => Format::Mooncake,
-            Name::Sessions => return SampleFormat::Sessions,
-            Name::AgenticTrace => Format::Agentic,
-            Name::Longbench => Format::LongBench,
-            Name::Ultrachat => Format::UltraChat,
-            Name::Loogle => Format::Loogle,
-            Name::SpeedBench => Format::SpeedBench,
+            SampleDataset::Sharegpt => Format::ShareGpt,
+            SampleDataset::Custom => Format::Custom,
+            SampleDataset::Openai => Format::OpenAi,
+            SampleDataset::Mooncake => Format::Mooncake,
+            SampleDataset::Sessions => return SampleFormat::Sessions,
+            SampleDataset::AgenticTrace => Format::Agentic,
+            SampleDataset::Longbench => Format::LongBench,
+            SampleDataset::Ultrachat => Format::UltraChat,
+            SampleDataset::Loogle => Format::Loogle,
+            SampleDataset::SpeedBench => Format::SpeedBench,
         })
     }
 }
@@ -65,7 +65,7 @@ impl Name {
 pub struct Args {
     /// The format
     #[arg(long, value_enum, default_value = "sharegpt", value_name = "NAME")]
-    format: Name,
+    format: SampleDataset,
     /// Conversations, or requests where the format knows nothing else
     #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     conversations: u32,
@@ -112,7 +112,7 @@ impl Args {
     /// # Errors
     /// It cannot be written.
     pub fn run(self) -> Outcome {
-        let tokens = matches!(self.format, Name::Mooncake);
+        let tokens = matches!(self.format, SampleDataset::Mooncake);
         let usual = if tokens {
             Distribution::LogNormal { mean: 6000.0, cv: 1.0 }
         } else {

@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::commands::bench::multi_turn::args::{Api, EndpointArgs, ServerArgs};
-use crate::commands::bench::multi_turn::live::Screen;
-use crate::commands::bench::multi_turn::measure;
+use crate::commands::bench::multi_turn::execute;
 use crate::commands::bench::multi_turn::negative_numbers_are_values;
-use crate::commands::bench::multi_turn::reach::reached;
-use crate::commands::bench::sheet::Sheet;
+use crate::commands::bench::multi_turn::preflight::reached;
+use crate::commands::bench::multi_turn::progress::Screen;
 use crate::commands::confirm::{self, ConfirmArgs};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
+use crate::commands::table::{self, ReportTable};
 use crate::engine::env::{Env, RealEnv};
 use crate::engine::load::Seed;
 use crate::engine::load::ladder::{Ladder, Rung, Rungs, schedule};
@@ -63,7 +63,7 @@ pub struct Args {
 
 /// The document (schema `mcctl.bench.ladder/1`).
 #[derive(Debug, Serialize)]
-struct Report {
+struct LadderReport {
     schema: &'static str,
     version: &'static str,
     target: String,
@@ -77,9 +77,9 @@ struct Report {
 }
 
 /// Tells the steps as they come.
-struct Told;
+struct StepLogger;
 
-impl Observer for Told {
+impl Observer for StepLogger {
     fn note(&mut self, text: &str) {
         output::say(text);
     }
@@ -117,8 +117,8 @@ impl Args {
             seed,
             keep_figures: true,
         };
-        let mut told = Told;
-        let measured = measure::carry_out(session, Vec::new(), vec![&mut told], &Screen::new(true))?;
+        let mut told = StepLogger;
+        let measured = execute::carry_out(session, Vec::new(), vec![&mut told], &Screen::new(true))?;
         let mut wanted = vec![Rung::Cold, Rung::Device];
         wanted.extend(info.has_host.then_some(Rung::Host));
         wanted.extend(has_storage.then_some(Rung::Storage));
@@ -144,7 +144,7 @@ impl Args {
         if failed > 0 {
             doubts.push(format!("{failed} requests failed"));
         }
-        let report = Report {
+        let report = LadderReport {
             schema: "mcctl.bench.ladder/1",
             version: env!("CARGO_PKG_VERSION"),
             target: base,
@@ -252,7 +252,7 @@ fn lack(length: u32, tier: Rung, ladder: &Ladder, info: &Info) -> String {
     format!("no prompt of {length} tokens came from {} alone: {got}{threshold}", tier.name())
 }
 
-fn render(report: &Report) -> String {
+fn render(report: &LadderReport) -> String {
     let mut text = format!(
         "{} (SGLang {}): {} tokens in L1, pages of {}, L3 {} (seed {})\n\n",
         report.target,
@@ -263,7 +263,7 @@ fn render(report: &Report) -> String {
         report.seed
     );
     let head = ["tokens", "tier", "verified", "first token, ms", "95 % of the mean", "tokens/s", "cached each"];
-    let mut rows = Sheet::new("", &head).words(1);
+    let mut rows = ReportTable::new("", &head).text_column(1);
     for rung in &report.ladder.rungs {
         let ttft = rung.ttft;
         let interval = ttft.and_then(|ttft| Some(format!("{:.1} to {:.1}", ttft.low_ms?, ttft.high_ms?)));
@@ -278,15 +278,16 @@ fn render(report: &Report) -> String {
         ]);
     }
     rows.notes.push("cached each: tokens of a prompt that came from a cache, the mean over the requests".to_owned());
-    text.push_str(&rows.text());
+    text.push_str(&rows.render(table::width()));
     if !report.ladder.fits.is_empty() {
         text.push('\n');
-        let mut rows = Sheet::new("A straight line through the lengths", &["tier", "fixed, ms", "further tokens/s"]);
+        let mut rows =
+            ReportTable::new("A straight line through the lengths", &["tier", "fixed, ms", "further tokens/s"]);
         for fit in &report.ladder.fits {
             let rate = fit.tokens_per_s.map_or("no longer with more".to_owned(), |rate| format!("{rate:.0}"));
             rows.row([fit.tier.name().to_owned(), format!("{:.1}", fit.fixed_ms), rate]);
         }
-        text.push_str(&rows.text());
+        text.push_str(&rows.render(table::width()));
     }
     for even in &report.ladder.break_even {
         let shown =
@@ -330,7 +331,7 @@ mod tests {
             ttft: None,
             tokens_per_s: None,
         };
-        let report = Report {
+        let report = LadderReport {
             schema: "mcctl.bench.ladder/1",
             version: "0",
             target: "http://h:1".to_owned(),

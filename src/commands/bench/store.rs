@@ -6,12 +6,12 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::commands::args::{self, show_duration};
-use crate::commands::bench::sheet::{Section, Sheet};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::serve::node::NodePlan;
 use crate::commands::store::link::{self, LinkArgs, LinkPlan, UsedMetadata};
+use crate::commands::table::{self, ReportSection, ReportTable};
 use crate::commands::target::Master;
 use crate::commands::transport::{self, TransportArgs};
 use crate::engine::base::ByteSize;
@@ -212,7 +212,7 @@ impl Args {
         {
             return Err(failure);
         }
-        let report = Report::new(self, plan, &at, &passes, stopped.is_some(), left);
+        let report = StoreReport::new(self, plan, &at, &passes, stopped.is_some(), left);
         if self.json {
             output::json(&report)?;
         } else {
@@ -258,7 +258,7 @@ async fn unstarted(
 
 /// The document.
 #[derive(Debug, Serialize)]
-struct Report {
+struct StoreReport {
     schema: &'static str,
     master: String,
     prefix: String,
@@ -274,25 +274,25 @@ struct Report {
     /// Were objects to be missing?
     overfill: bool,
     stopped: bool,
-    passes: Vec<PassReport>,
+    passes: Vec<StorePassReport>,
     /// Objects that were removed at the end; none: they are left, or nobody knows.
     removed: Option<i64>,
     doubts: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
-struct PassReport {
+struct StorePassReport {
     name: &'static str,
     seconds: f64,
     cpu_s: f64,
     cpu_us_per_object: Option<f64>,
     cpu_s_per_gb: Option<f64>,
-    put: Option<Figures>,
-    get: Option<Figures>,
+    put: Option<OperationReport>,
+    get: Option<OperationReport>,
 }
 
 #[derive(Debug, Serialize)]
-struct Figures {
+struct OperationReport {
     batches: u64,
     objects: u64,
     bytes: u64,
@@ -306,20 +306,20 @@ struct Figures {
     fewer_copies: u64,
     verified: u64,
     failed: u64,
-    failures: BTreeMap<String, FailureReport>,
+    failures: BTreeMap<String, ErrorReport>,
 }
 
 #[derive(Debug, Serialize)]
-struct FailureReport {
+struct ErrorReport {
     count: u64,
     first: String,
 }
 
-impl Figures {
-    fn new(pass: &Pass, done: &Done) -> Option<Figures> {
+impl OperationReport {
+    fn new(pass: &Pass, done: &Done) -> Option<OperationReport> {
         let failed = done.failures();
         let any = done.objects + done.missing + done.taken + failed;
-        (any > 0).then(|| Figures {
+        (any > 0).then(|| OperationReport {
             batches: done.batches,
             objects: done.objects,
             bytes: done.bytes,
@@ -334,15 +334,13 @@ impl Figures {
             failures: done
                 .failed
                 .iter()
-                .map(|(name, failed)| {
-                    (name.clone(), FailureReport { count: failed.count, first: failed.first.clone() })
-                })
+                .map(|(name, failed)| (name.clone(), ErrorReport { count: failed.count, first: failed.first.clone() }))
                 .collect(),
         })
     }
 }
 
-impl Report {
+impl StoreReport {
     fn new(
         args: &Args,
         plan: &Plan,
@@ -350,7 +348,7 @@ impl Report {
         passes: &[Pass],
         stopped: bool,
         left: Result<Option<i64>, StoreError>,
-    ) -> Report {
+    ) -> StoreReport {
         let mut doubts = Vec::new();
         if stopped {
             doubts.push("a signal ended it before its time: the figures are those of what ran".to_owned());
@@ -385,17 +383,17 @@ impl Report {
         let passes = passes.iter().map(|pass| {
             let gb = (pass.put.bytes + pass.get.bytes) as f64 / 1e9;
             let cpu = pass.cpu.as_secs_f64();
-            PassReport {
+            StorePassReport {
                 name: pass.name,
                 seconds: pass.elapsed.as_secs_f64(),
                 cpu_s: cpu,
                 cpu_us_per_object: pass.cpu_per_object().map(|cpu| cpu.as_secs_f64() * 1e6),
                 cpu_s_per_gb: (gb > 0.0).then(|| cpu / gb),
-                put: Figures::new(pass, &pass.put),
-                get: Figures::new(pass, &pass.get),
+                put: OperationReport::new(pass, &pass.put),
+                get: OperationReport::new(pass, &pass.get),
             }
         });
-        Report {
+        StoreReport {
             schema: "mcctl.bench.store/1",
             master: master.to_owned(),
             prefix: plan.prefix.clone(),
@@ -417,7 +415,7 @@ impl Report {
     }
 
     /// Everything that was measured: the pass, the kind of work, and what came of it.
-    fn figures(&self) -> impl Iterator<Item = (&PassReport, &'static str, &Figures)> {
+    fn figures(&self) -> impl Iterator<Item = (&StorePassReport, &'static str, &OperationReport)> {
         self.passes.iter().flat_map(move |pass| {
             [("put", &pass.put), ("get", &pass.get)]
                 .into_iter()
@@ -427,7 +425,7 @@ impl Report {
 
     /// Objects that failed, those that were not there among them unless that was to be so.
     fn failures(&self) -> u64 {
-        let missing = |figures: &Figures| if self.overfill { 0 } else { figures.missing };
+        let missing = |figures: &OperationReport| if self.overfill { 0 } else { figures.missing };
         self.figures().map(|(_, _, figures)| figures.failed + missing(figures)).sum()
     }
 
@@ -450,7 +448,7 @@ impl Report {
     /// The report for people.
     fn text(&self) -> String {
         let sizes: Vec<String> = self.object_bytes.iter().map(|bytes| ByteSize(*bytes).to_string()).collect();
-        let mut whole = Section::new("");
+        let mut whole = ReportSection::new("");
         whole.text.push(format!(
             "store at {}: {} objects of {}, {} a batch, {} client{} (seed {})",
             self.master,
@@ -461,11 +459,13 @@ impl Report {
             if self.clients == 1 { "" } else { "s" },
             self.seed,
         ));
-        let mut moved =
-            Sheet::new("", &["pass", "what", "objects", "objects/s", "GB/s", "CPU us/object", "missing", "failed"])
-                .words(1);
+        let mut moved = ReportTable::new(
+            "",
+            &["pass", "what", "objects", "objects/s", "GB/s", "CPU us/object", "missing", "failed"],
+        )
+        .text_column(1);
         let head = ["a batch, ms", "what", "count", "mean", "std", "min", "p50", "p90", "p95", "p99", "p99.9", "max"];
-        let mut batches = Sheet::new("", &head).words(1);
+        let mut batches = ReportTable::new("", &head).text_column(1);
         for (pass, what, figures) in self.figures() {
             moved.row([
                 pass.name.to_owned(),
@@ -500,8 +500,8 @@ impl Report {
                 ]);
             }
         }
-        whole.sheets = vec![moved, batches];
-        let mut text = whole.text() + "\n";
+        whole.tables = vec![moved, batches];
+        let mut text = whole.render(table::width()) + "\n";
         for (pass, what, figures) in self.figures() {
             for (name, failed) in &figures.failures {
                 text.push_str(&format!("failed: {}: {what}: {} x {name}: {}\n", pass.name, failed.count, failed.first));

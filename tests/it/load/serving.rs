@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use mcctl::commands::bench::serving::flags::{Effect, SERVING};
+use mcctl::commands::bench::serving::flags::{FlagEffect, SERVING};
 use serde_json::{Value, json};
 
 use super::server::{Heard, Manner, serve_and_hear};
@@ -121,7 +121,7 @@ fn flags_said_to_change_the_output_do() {
     let requests = |run: &Run| run.stderr.lines().filter(|line| line.starts_with("request pass=")).count();
     assert_eq!((requests(&run("--print-requests")), requests(&plain)), (8, 0));
     tried.push("print-requests");
-    for flag in SERVING.iter().filter(|flag| flag.effect == Effect::Output) {
+    for flag in SERVING.iter().filter(|flag| flag.effect == FlagEffect::Output) {
         assert!(tried.contains(&flag.name), "--{} is not tried", flag.name);
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::commands::bench::multi_turn::args::GoalsArgs;
-use crate::commands::bench::multi_turn::watch::Watched;
-use crate::commands::bench::sheet::{Section, Sheet};
+use crate::commands::bench::multi_turn::goal_tracker::PassStats;
+use crate::commands::table::{ReportSection, ReportTable};
 use crate::engine::load::session::Pass;
 
 /// Requests that met every limit.
@@ -60,14 +60,14 @@ impl SteadyReport {
 
 /// See the module.
 #[derive(Clone, Debug, Serialize)]
-pub(in crate::commands::bench) struct Goals {
+pub(in crate::commands::bench) struct GoalsReport {
     pub goodput: Option<GoodputReport>,
     pub steady_state: Option<SteadyReport>,
 }
 
-impl Goals {
+impl GoalsReport {
     /// Of a pass.
-    pub(super) fn of(args: &GoalsArgs, watched: &Watched, pass: &Pass) -> Goals {
+    pub(super) fn of(args: &GoalsArgs, watched: &PassStats, pass: &Pass) -> GoalsReport {
         let (goodput, sent) = (&watched.goodput, pass.sent());
         let seconds = pass.tally.took().as_secs_f64();
         let share = |count: u64| if sent == 0 { 0.0 } else { count as f64 / sent as f64 };
@@ -90,7 +90,7 @@ impl Goals {
             output_tokens_per_s: window.output_per_s,
             mean_ttft_ms: window.ttft.map(|seconds| seconds * 1e3),
         });
-        Goals { goodput: told, steady_state: steady }
+        GoalsReport { goodput: told, steady_state: steady }
     }
 
     /// Why the steady state of `pass` may be doubted.
@@ -100,8 +100,8 @@ impl Goals {
     }
 
     /// What is shown of it.
-    pub fn section(&self) -> Section {
-        let mut section = Section::new("Goals and steady state");
+    pub fn section(&self) -> ReportSection {
+        let mut section = ReportSection::new("Goals and steady state");
         if let Some(goodput) = &self.goodput {
             let by: Vec<String> = goodput
                 .share_by_limit
@@ -127,8 +127,8 @@ impl Goals {
                 "tokens/s out",
                 "TTFT mean, ms",
             ];
-            let mut sheet = Sheet::new("", &head);
-            sheet.row([
+            let mut table = ReportTable::new("", &head);
+            table.row([
                 format!("{:.1}", steady.from_s),
                 format!("{:.1}", steady.to_s),
                 format!("{:.1}", steady.peak_in_flight),
@@ -138,11 +138,11 @@ impl Goals {
                 format!("{:.0}", steady.output_tokens_per_s),
                 steady.mean_ttft_ms.map_or("-".to_owned(), |ms| format!("{ms:.1}")),
             ]);
-            sheet.notes.push(format!(
+            table.notes.push(format!(
                 "the longest stretch with at least {:.0} % of the peak in flight, to a 256th of the run",
                 steady.ratio * 100.0
             ));
-            section.sheets.push(sheet);
+            section.tables.push(table);
         }
         section
     }

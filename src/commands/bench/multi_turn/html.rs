@@ -1,6 +1,6 @@
 //! The report as a page: one file, without a script and without anything from elsewhere.
 
-use crate::commands::bench::multi_turn::report::Report;
+use crate::commands::bench::multi_turn::report::RunReport;
 use crate::commands::svg::marked;
 
 const STYLE: &str = "\
@@ -19,7 +19,7 @@ th{color:var(--soft);font-weight:600}td.t,th.t{text-align:left}.note{color:var(-
 @media print{body{max-width:none;padding:0}figure,table{break-inside:avoid}.plots{grid-template-columns:1fr 1fr}}";
 
 /// The page of `report`.
-pub(super) fn page(report: &Report) -> String {
+pub(super) fn page(report: &RunReport) -> String {
     let run = &report.run;
     let mut html = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

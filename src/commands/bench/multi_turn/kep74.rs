@@ -5,8 +5,8 @@
 
 use serde::Serialize;
 
-use crate::commands::bench::multi_turn::watch::{Watched, Work};
-use crate::commands::bench::sheet::{Section, Sheet};
+use crate::commands::bench::multi_turn::goal_tracker::{PassStats, TurnStats};
+use crate::commands::table::{ReportSection, ReportTable};
 
 /// Names of its passes.
 pub(super) const FIRST: &str = "first-turn";
@@ -15,7 +15,7 @@ pub(super) const TRUE: &str = "multi-turn";
 
 /// A row at one endpoint.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(in crate::commands::bench) struct Figures {
+pub(in crate::commands::bench) struct Kep74Figures {
     pub requests: u64,
     /// Of prompts and answers, per second from the first request to the last end.
     pub total_tokens_per_s: Option<f64>,
@@ -25,10 +25,10 @@ pub(in crate::commands::bench) struct Figures {
 
 /// A row.
 #[derive(Clone, Debug, Serialize)]
-pub(in crate::commands::bench) struct Row {
+pub(in crate::commands::bench) struct Kep74Row {
     pub name: &'static str,
-    pub without: Option<Figures>,
-    pub with: Option<Figures>,
+    pub without: Option<Kep74Figures>,
+    pub with: Option<Kep74Figures>,
     /// Of the three, from without to with.
     pub percent: [Option<f64>; 3],
 }
@@ -37,14 +37,14 @@ pub(in crate::commands::bench) struct Row {
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::commands::bench) struct Kep74Report {
     /// As the KEP has it.
-    pub table: Vec<Row>,
-    pub multi_turn: Vec<Row>,
+    pub table: Vec<Kep74Row>,
+    pub multi_turn: Vec<Kep74Row>,
     pub without: String,
     pub with: Option<String>,
 }
 
-fn figures(work: &Work) -> Figures {
-    Figures {
+fn figures(work: &TurnStats) -> Kep74Figures {
+    Kep74Figures {
         requests: work.requests,
         total_tokens_per_s: work.tokens_per_s(),
         mean_ttft_ms: work.ttft_ms(),
@@ -52,22 +52,22 @@ fn figures(work: &Work) -> Figures {
     }
 }
 
-fn row(name: &'static str, pass: &str, watched: &[Watched], of: fn(&Watched) -> &Work) -> Row {
+fn row(name: &'static str, pass: &str, watched: &[PassStats], of: fn(&PassStats) -> &TurnStats) -> Kep74Row {
     let at = |side: &str| {
         watched.iter().find(|one| one.id.side_name == side && one.id.name == pass).map(|one| figures(of(one)))
     };
     let (without, with) = (at("A"), at("B"));
-    let change = |of: fn(&Figures) -> Option<f64>| {
+    let change = |of: fn(&Kep74Figures) -> Option<f64>| {
         let (without, with) = (of(&without?)?, of(&with?)?);
         (without > 0.0).then(|| (with / without - 1.0) * 100.0)
     };
     let percent = [change(|f| f.total_tokens_per_s), change(|f| f.mean_ttft_ms), change(|f| f.mean_itl_ms)];
-    Row { name, without, with, percent }
+    Kep74Row { name, without, with, percent }
 }
 
 impl Kep74Report {
     /// Of the passes named above, at `A` and, where there is one, `B`.
-    pub(super) fn of(watched: &[Watched], without: String, with: Option<String>) -> Kep74Report {
+    pub(super) fn of(watched: &[PassStats], without: String, with: Option<String>) -> Kep74Report {
         Kep74Report {
             table: vec![
                 row("First-turn", FIRST, watched, |one| &one.first),
@@ -83,13 +83,13 @@ impl Kep74Report {
     }
 
     /// What is shown of it.
-    pub fn sections(&self) -> Vec<Section> {
-        let mut kep = Section::new("KEP-74");
-        kep.sheets.push(self.sheet("KEP-74, as published", &self.table));
+    pub fn sections(&self) -> Vec<ReportSection> {
+        let mut kep = ReportSection::new("KEP-74");
+        kep.tables.push(self.table("KEP-74, as published", &self.table));
         kep.text.push("Its Multi-turn row is the First-turn prompts once more, not conversations.".to_owned());
         kep.text.push("One run each, as there: no interval. bench compare without the preset gives one.".to_owned());
-        let mut truly = Section::new("KEP-74, with conversations");
-        truly.sheets.push(self.sheet("The same with conversations", &self.multi_turn));
+        let mut truly = ReportSection::new("KEP-74, with conversations");
+        truly.tables.push(self.table("The same with conversations", &self.multi_turn));
         truly.text.push(
             "Both rows are of one run, in which first and further turns were in flight together: throughputs add up, where they overlap."
                 .to_owned(),
@@ -97,16 +97,16 @@ impl Kep74Report {
         vec![kep, truly]
     }
 
-    fn sheet(&self, title: &str, rows: &[Row]) -> Sheet {
+    fn table(&self, title: &str, rows: &[Kep74Row]) -> ReportTable {
         let head = ["", "endpoint", "Total token throughput (tok/s)", "Mean TTFT (ms)", "Mean ITL (ms)", "requests"];
-        let mut sheet = Sheet::new(title, &head).words(1);
+        let mut table = ReportTable::new(title, &head).text_column(1);
         let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2}"));
         for row in rows {
             let both = [("without", row.without), ("with", row.with)];
             for (name, figures) in both.into_iter().filter_map(|(name, figures)| figures.map(|f| (name, f))) {
                 // One endpoint is neither.
                 let name = if self.with.is_none() { "A" } else { name };
-                sheet.row([
+                table.row([
                     row.name.to_owned(),
                     name.to_owned(),
                     number(figures.total_tokens_per_s),
@@ -117,7 +117,7 @@ impl Kep74Report {
             }
             if row.with.is_some() {
                 let change = |at: usize| row.percent[at].map_or("-".to_owned(), |percent| format!("{percent:+.2} %"));
-                sheet.row([
+                table.row([
                     row.name.to_owned(),
                     "difference".to_owned(),
                     change(0),
@@ -127,14 +127,14 @@ impl Kep74Report {
                 ]);
             }
         }
-        sheet.notes.push(match &self.with {
+        table.notes.push(match &self.with {
             Some(with) => format!("without: {}; with: {with}", self.without),
             None => format!("A: {}", self.without),
         });
-        sheet.notes.push(
+        table.notes.push(
             "tokens of prompts and answers over the window, both by the server's count; ITL per token; TTFT from the planned instant"
                 .to_owned(),
         );
-        sheet
+        table
     }
 }

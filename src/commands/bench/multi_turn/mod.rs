@@ -1,30 +1,30 @@
 //! `mcctl bench multi-turn`: conversations against an inference server. The flags and defaults are those of SGLang's
 //! `bench_multiturn.py`, which has some of its own; ours are beside them.
 
+mod analysis;
 pub mod args;
-mod arrange;
-mod before;
-mod compared;
+mod arrivals;
+mod baseline;
+mod comparison;
 #[cfg(test)]
-mod dry;
+mod dry_run;
+pub(super) mod execute;
 mod files;
+mod goal_tracker;
 mod goals;
 mod html;
 mod kep74;
-mod leave;
-pub(super) mod live;
-mod look;
-pub(super) mod measure;
-mod paced;
+mod outputs;
+mod plan;
+pub(super) mod preflight;
 pub mod preset;
-mod printed;
-pub(super) mod reach;
+pub(super) mod progress;
 mod report;
-mod settle;
-mod swept;
-mod table;
-mod unused;
-mod watch;
+mod request_log;
+mod resolve;
+mod sweep_report;
+mod text;
+mod validate;
 
 use std::fmt;
 
@@ -34,22 +34,22 @@ use crate::commands::bench::multi_turn::args::{
     Api, CompareArgs, EndpointArgs, GoalsArgs, LoadArgs, OutputArgs, PhasesArgs, ProfileArgs, RequestArgs, ServerArgs,
     SweepArgs, WorkloadArgs,
 };
-use crate::commands::bench::multi_turn::arrange::{Arranged, What};
+use crate::commands::bench::multi_turn::goal_tracker::GoalTracker;
+use crate::commands::bench::multi_turn::plan::{PlannedRun, RunKind};
 use crate::commands::bench::multi_turn::preset::PresetArgs;
-use crate::commands::bench::multi_turn::watch::Watch;
-use crate::commands::bench::serving::accepted::Accepted;
+use crate::commands::bench::serving::compat::CompatFlags;
 use crate::commands::confirm::ConfirmArgs;
 use crate::commands::error::Outcome;
 use crate::engine::load::session::Session;
 
 pub(in crate::commands::bench) use files::{OpenManner, open};
-pub(in crate::commands::bench) use leave::Leave;
-pub(in crate::commands::bench) use report::{Report, SeriesReport};
+pub(in crate::commands::bench) use outputs::RunOutputs;
+pub(in crate::commands::bench) use report::{RunReport, SeriesReport};
 
 /// A digest of what is written to it.
-struct Digested(Md5);
+struct DigestWriter(Md5);
 
-impl fmt::Write for Digested {
+impl fmt::Write for DigestWriter {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0.update(text);
         Ok(())
@@ -96,7 +96,7 @@ pub struct Args {
     #[command(flatten)]
     pub(super) profile: ProfileArgs,
     #[command(flatten)]
-    pub(super) accepted: Accepted,
+    pub(super) accepted: CompatFlags,
     /// Is this `bench serving`?
     #[arg(skip)]
     pub(super) serving: bool,
@@ -117,14 +117,14 @@ impl Args {
         self.settle()?;
         self.look_over(false)?;
         self.ask_server()?;
-        let Arranged { session, what, doubts } = self.arranged()?;
-        let mut watch = Watch::new(&self.goals.goodput);
-        if matches!(what, What::Sweep(_)) && !self.sweep.sweep_all && !self.goals.goodput.is_empty() {
+        let PlannedRun { session, what, doubts } = self.arranged()?;
+        let mut watch = GoalTracker::new(&self.goals.goodput);
+        if matches!(what, RunKind::Sweep(_)) && !self.sweep.sweep_all && !self.goals.goodput.is_empty() {
             watch.enough = Some(self.goals.share_to_pass());
         }
-        let mut leave = Leave::open(&self, &self.work(&session))?;
+        let mut leave = RunOutputs::open(&self, &self.work(&session))?;
         let measured = leave.carry_out(session, &mut watch)?;
-        let mut report = Report::of(&self, leave.identity.clone(), &measured);
+        let mut report = RunReport::of(&self, leave.identity.clone(), &measured);
         report.doubts.extend(doubts);
         report.serving = leave.figures();
         self.look(&what, &measured, &watch, &mut report);
@@ -138,7 +138,7 @@ impl Args {
         if self.output.records.is_none() && self.output.resume.is_none() {
             return String::new();
         }
-        let mut digest = Digested(Md5::new());
+        let mut digest = DigestWriter(Md5::new());
         let flags = Args { output: OutputArgs::default(), confirm: ConfirmArgs::default(), ..self.clone() };
         digest.0.update(format!("{} {flags:?}", env!("CARGO_PKG_VERSION")));
         for side in &session.sides {
@@ -153,8 +153,8 @@ impl Args {
     /// Do requests come at the times of a trace? In a sweep or a comparison they do not.
     fn follows_trace(&self) -> bool {
         let dataset = &self.workload.dataset;
-        let together = self.compare.against.is_some() || self.compare.a_a || self.sweep.sweep().is_some();
-        dataset.dataset_name == Some(args::Name::Mooncake) && !dataset.ignore_trace_timestamps && !together
+        let together = self.compare.against.is_some() || self.compare.self_compare || self.sweep.sweep().is_some();
+        dataset.dataset_name == Some(args::DatasetName::Mooncake) && !dataset.ignore_trace_timestamps && !together
     }
 
     /// The workload's name, as other programs' results have it.

@@ -7,10 +7,10 @@ use clap::Parser;
 use serde_json::json;
 
 use crate::commands::bench::serving::Args;
-use crate::commands::bench::serving::flags::{Effect, SERVING};
+use crate::commands::bench::serving::flags::{FlagEffect, SERVING};
 
 #[derive(Parser)]
-struct Line {
+struct TestCommandLine {
     #[command(flatten)]
     args: Args,
 }
@@ -176,7 +176,8 @@ fn flags_said_to_change_requests_or_the_schedule_do() {
         let default = if line.contains("--dataset-name") { "" } else { "--dataset-path sharegpt.json" };
         let words =
             ["x", "--num-prompts", "12"].into_iter().chain(default.split_whitespace()).chain(line.split_whitespace());
-        let args = Line::try_parse_from(words.map(at)).unwrap_or_else(|error| panic!("{line}: {error}")).args;
+        let args =
+            TestCommandLine::try_parse_from(words.map(at)).unwrap_or_else(|error| panic!("{line}: {error}")).args;
         args.into_work().dry().unwrap_or_else(|failure| panic!("{line}: {failure:?}"))
     };
     for (flag, common, more) in LINES {
@@ -184,7 +185,7 @@ fn flags_said_to_change_requests_or_the_schedule_do() {
         assert_eq!(dry(common), before, "{flag}: the same line is the same run");
         assert_ne!(dry(&format!("{common} {more}")), before, "{flag} changes nothing");
     }
-    let said = SERVING.iter().filter(|flag| matches!(flag.effect, Effect::Request | Effect::Schedule));
+    let said = SERVING.iter().filter(|flag| matches!(flag.effect, FlagEffect::Request | FlagEffect::Schedule));
     for flag in said {
         assert!(LINES.iter().any(|(name, ..)| *name == flag.name), "--{} is not tried", flag.name);
     }
@@ -202,7 +203,7 @@ fn images_and_embeddings_are_refused_before_anything_is_sent() {
         "--profile --pd-separated",
         "--apply-chat-template --tokenizer nowhere",
     ] {
-        let args = Line::parse_from(std::iter::once("x").chain(line.split_whitespace())).args;
+        let args = TestCommandLine::parse_from(std::iter::once("x").chain(line.split_whitespace())).args;
         assert!(args.into_work().dry().is_err(), "{line}");
     }
 }

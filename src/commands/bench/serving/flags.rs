@@ -3,15 +3,15 @@
 
 /// A flag, and what it changes.
 #[derive(Debug)]
-pub struct Flag {
+pub struct ServingFlag {
     /// The name, without its dashes.
     pub name: &'static str,
-    pub effect: Effect,
+    pub effect: FlagEffect,
 }
 
 /// What a flag changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum FlagEffect {
     /// A request: its bytes, or where it goes.
     Request,
     /// When requests are sent, and what is done before them.
@@ -19,14 +19,14 @@ pub enum Effect {
     /// The report, its files, or what is shown during the run.
     Output,
     /// Nothing here, for this reason: it is accepted with a warning.
-    Without(Takes, &'static str),
+    Without(FlagArgument, &'static str),
     /// It is refused, for this reason.
-    Refused(Takes, &'static str),
+    Refused(FlagArgument, &'static str),
 }
 
 /// What follows a flag that has no argument of its own among ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Takes {
+pub enum FlagArgument {
     Nothing,
     Value,
 }
@@ -40,94 +40,94 @@ const OWN_CLIENT: &str = "mcctl is its own client, with one thread";
 
 /// The flags of `bench_serving` 0.5.23, in the order of its source.
 #[rustfmt::skip]
-pub const SERVING: [Flag; 87] = [
-    Flag { name: "backend", effect: Effect::Request },
-    Flag { name: "base-url", effect: Effect::Request },
-    Flag { name: "host", effect: Effect::Request },
-    Flag { name: "port", effect: Effect::Request },
-    Flag { name: "ready-check-timeout-sec", effect: Effect::Schedule },
-    Flag { name: "dataset-name", effect: Effect::Request },
-    Flag { name: "dataset-path", effect: Effect::Request },
-    Flag { name: "dataset-offset", effect: Effect::Request },
-    Flag { name: "agentic-max-turns", effect: Effect::Request },
-    Flag { name: "speed-bench-category", effect: Effect::Request },
-    Flag { name: "speed-bench-output-len", effect: Effect::Request },
-    Flag { name: "model", effect: Effect::Request },
-    Flag { name: "served-model-name", effect: Effect::Request },
-    Flag { name: "tokenizer", effect: Effect::Request },
-    Flag { name: "num-prompts", effect: Effect::Request },
-    Flag { name: "sharegpt-output-len", effect: Effect::Request },
-    Flag { name: "sharegpt-context-len", effect: Effect::Request },
-    Flag { name: "random-input-len", effect: Effect::Request },
-    Flag { name: "random-output-len", effect: Effect::Request },
-    Flag { name: "random-range-ratio", effect: Effect::Request },
-    Flag { name: "image-count", effect: Effect::Refused(Takes::Value, IMAGES) },
-    Flag { name: "image-resolution", effect: Effect::Refused(Takes::Value, IMAGES) },
-    Flag { name: "random-image-count", effect: Effect::Refused(Takes::Nothing, IMAGES) },
-    Flag { name: "image-format", effect: Effect::Refused(Takes::Value, IMAGES) },
-    Flag { name: "image-content", effect: Effect::Refused(Takes::Value, IMAGES) },
-    Flag { name: "request-rate", effect: Effect::Schedule },
-    Flag { name: "use-trace-timestamps", effect: Effect::Without(Takes::Nothing, TRACE_TIMES) },
-    Flag { name: "max-concurrency", effect: Effect::Schedule },
-    Flag { name: "output-file", effect: Effect::Output },
-    Flag { name: "output-details", effect: Effect::Output },
-    Flag { name: "goodput", effect: Effect::Output },
-    Flag { name: "print-requests", effect: Effect::Output },
-    Flag { name: "disable-tqdm", effect: Effect::Output },
-    Flag { name: "disable-stream", effect: Effect::Request },
-    Flag { name: "return-logprob", effect: Effect::Request },
-    Flag { name: "top-logprobs-num", effect: Effect::Request },
-    Flag { name: "token-ids-logprob", effect: Effect::Request },
-    Flag { name: "logprob-start-len", effect: Effect::Request },
-    Flag { name: "return-routed-experts", effect: Effect::Request },
-    Flag { name: "cache-report", effect: Effect::Output },
-    Flag { name: "seed", effect: Effect::Request },
-    Flag { name: "disable-ignore-eos", effect: Effect::Request },
-    Flag { name: "temperature", effect: Effect::Request },
-    Flag { name: "top-p", effect: Effect::Request },
-    Flag { name: "extra-request-body", effect: Effect::Request },
-    Flag { name: "apply-chat-template", effect: Effect::Request },
-    Flag { name: "profile", effect: Effect::Request },
-    Flag { name: "plot-throughput", effect: Effect::Output },
-    Flag { name: "profile-activities", effect: Effect::Request },
-    Flag { name: "profile-start-step", effect: Effect::Request },
-    Flag { name: "profile-steps", effect: Effect::Request },
-    Flag { name: "profile-num-steps", effect: Effect::Request },
-    Flag { name: "profile-by-stage", effect: Effect::Request },
-    Flag { name: "profile-stages", effect: Effect::Request },
-    Flag { name: "profile-output-dir", effect: Effect::Request },
-    Flag { name: "profile-prefix", effect: Effect::Request },
-    Flag { name: "lora-name", effect: Effect::Request },
-    Flag { name: "lora-request-distribution", effect: Effect::Request },
-    Flag { name: "lora-zipf-alpha", effect: Effect::Request },
-    Flag { name: "prompt-suffix", effect: Effect::Request },
-    Flag { name: "pd-separated", effect: Effect::Request },
-    Flag { name: "profile-prefill-url", effect: Effect::Request },
-    Flag { name: "profile-decode-url", effect: Effect::Request },
-    Flag { name: "flush-cache", effect: Effect::Schedule },
-    Flag { name: "flush-cache-timeout", effect: Effect::Schedule },
-    Flag { name: "warmup-requests", effect: Effect::Schedule },
-    Flag { name: "tokenize-prompt", effect: Effect::Request },
-    Flag { name: "gsp-num-groups", effect: Effect::Request },
-    Flag { name: "gsp-prompts-per-group", effect: Effect::Request },
-    Flag { name: "gsp-system-prompt-len", effect: Effect::Request },
-    Flag { name: "gsp-question-len", effect: Effect::Request },
-    Flag { name: "gsp-output-len", effect: Effect::Request },
-    Flag { name: "gsp-range-ratio", effect: Effect::Request },
-    Flag { name: "gsp-fast-prepare", effect: Effect::Without(Takes::Nothing, NO_STATISTICS) },
-    Flag { name: "gsp-send-routing-key", effect: Effect::Request },
-    Flag { name: "gsp-num-turns", effect: Effect::Request },
-    Flag { name: "gsp-ordered", effect: Effect::Schedule },
-    Flag { name: "gsp-group-distribution", effect: Effect::Request },
-    Flag { name: "gsp-zipf-alpha", effect: Effect::Request },
-    Flag { name: "mooncake-slowdown-factor", effect: Effect::Schedule },
-    Flag { name: "mooncake-num-rounds", effect: Effect::Request },
-    Flag { name: "mooncake-workload", effect: Effect::Without(Takes::Value, NO_DOWNLOAD) },
-    Flag { name: "fake-prefill", effect: Effect::Request },
-    Flag { name: "tag", effect: Effect::Output },
-    Flag { name: "header", effect: Effect::Request },
-    Flag { name: "rust-client", effect: Effect::Without(Takes::Nothing, OWN_CLIENT) },
-    Flag { name: "rust-worker-threads", effect: Effect::Without(Takes::Value, OWN_CLIENT) },
+pub const SERVING: [ServingFlag; 87] = [
+    ServingFlag { name: "backend", effect: FlagEffect::Request },
+    ServingFlag { name: "base-url", effect: FlagEffect::Request },
+    ServingFlag { name: "host", effect: FlagEffect::Request },
+    ServingFlag { name: "port", effect: FlagEffect::Request },
+    ServingFlag { name: "ready-check-timeout-sec", effect: FlagEffect::Schedule },
+    ServingFlag { name: "dataset-name", effect: FlagEffect::Request },
+    ServingFlag { name: "dataset-path", effect: FlagEffect::Request },
+    ServingFlag { name: "dataset-offset", effect: FlagEffect::Request },
+    ServingFlag { name: "agentic-max-turns", effect: FlagEffect::Request },
+    ServingFlag { name: "speed-bench-category", effect: FlagEffect::Request },
+    ServingFlag { name: "speed-bench-output-len", effect: FlagEffect::Request },
+    ServingFlag { name: "model", effect: FlagEffect::Request },
+    ServingFlag { name: "served-model-name", effect: FlagEffect::Request },
+    ServingFlag { name: "tokenizer", effect: FlagEffect::Request },
+    ServingFlag { name: "num-prompts", effect: FlagEffect::Request },
+    ServingFlag { name: "sharegpt-output-len", effect: FlagEffect::Request },
+    ServingFlag { name: "sharegpt-context-len", effect: FlagEffect::Request },
+    ServingFlag { name: "random-input-len", effect: FlagEffect::Request },
+    ServingFlag { name: "random-output-len", effect: FlagEffect::Request },
+    ServingFlag { name: "random-range-ratio", effect: FlagEffect::Request },
+    ServingFlag { name: "image-count", effect: FlagEffect::Refused(FlagArgument::Value, IMAGES) },
+    ServingFlag { name: "image-resolution", effect: FlagEffect::Refused(FlagArgument::Value, IMAGES) },
+    ServingFlag { name: "random-image-count", effect: FlagEffect::Refused(FlagArgument::Nothing, IMAGES) },
+    ServingFlag { name: "image-format", effect: FlagEffect::Refused(FlagArgument::Value, IMAGES) },
+    ServingFlag { name: "image-content", effect: FlagEffect::Refused(FlagArgument::Value, IMAGES) },
+    ServingFlag { name: "request-rate", effect: FlagEffect::Schedule },
+    ServingFlag { name: "use-trace-timestamps", effect: FlagEffect::Without(FlagArgument::Nothing, TRACE_TIMES) },
+    ServingFlag { name: "max-concurrency", effect: FlagEffect::Schedule },
+    ServingFlag { name: "output-file", effect: FlagEffect::Output },
+    ServingFlag { name: "output-details", effect: FlagEffect::Output },
+    ServingFlag { name: "goodput", effect: FlagEffect::Output },
+    ServingFlag { name: "print-requests", effect: FlagEffect::Output },
+    ServingFlag { name: "disable-tqdm", effect: FlagEffect::Output },
+    ServingFlag { name: "disable-stream", effect: FlagEffect::Request },
+    ServingFlag { name: "return-logprob", effect: FlagEffect::Request },
+    ServingFlag { name: "top-logprobs-num", effect: FlagEffect::Request },
+    ServingFlag { name: "token-ids-logprob", effect: FlagEffect::Request },
+    ServingFlag { name: "logprob-start-len", effect: FlagEffect::Request },
+    ServingFlag { name: "return-routed-experts", effect: FlagEffect::Request },
+    ServingFlag { name: "cache-report", effect: FlagEffect::Output },
+    ServingFlag { name: "seed", effect: FlagEffect::Request },
+    ServingFlag { name: "disable-ignore-eos", effect: FlagEffect::Request },
+    ServingFlag { name: "temperature", effect: FlagEffect::Request },
+    ServingFlag { name: "top-p", effect: FlagEffect::Request },
+    ServingFlag { name: "extra-request-body", effect: FlagEffect::Request },
+    ServingFlag { name: "apply-chat-template", effect: FlagEffect::Request },
+    ServingFlag { name: "profile", effect: FlagEffect::Request },
+    ServingFlag { name: "plot-throughput", effect: FlagEffect::Output },
+    ServingFlag { name: "profile-activities", effect: FlagEffect::Request },
+    ServingFlag { name: "profile-start-step", effect: FlagEffect::Request },
+    ServingFlag { name: "profile-steps", effect: FlagEffect::Request },
+    ServingFlag { name: "profile-num-steps", effect: FlagEffect::Request },
+    ServingFlag { name: "profile-by-stage", effect: FlagEffect::Request },
+    ServingFlag { name: "profile-stages", effect: FlagEffect::Request },
+    ServingFlag { name: "profile-output-dir", effect: FlagEffect::Request },
+    ServingFlag { name: "profile-prefix", effect: FlagEffect::Request },
+    ServingFlag { name: "lora-name", effect: FlagEffect::Request },
+    ServingFlag { name: "lora-request-distribution", effect: FlagEffect::Request },
+    ServingFlag { name: "lora-zipf-alpha", effect: FlagEffect::Request },
+    ServingFlag { name: "prompt-suffix", effect: FlagEffect::Request },
+    ServingFlag { name: "pd-separated", effect: FlagEffect::Request },
+    ServingFlag { name: "profile-prefill-url", effect: FlagEffect::Request },
+    ServingFlag { name: "profile-decode-url", effect: FlagEffect::Request },
+    ServingFlag { name: "flush-cache", effect: FlagEffect::Schedule },
+    ServingFlag { name: "flush-cache-timeout", effect: FlagEffect::Schedule },
+    ServingFlag { name: "warmup-requests", effect: FlagEffect::Schedule },
+    ServingFlag { name: "tokenize-prompt", effect: FlagEffect::Request },
+    ServingFlag { name: "gsp-num-groups", effect: FlagEffect::Request },
+    ServingFlag { name: "gsp-prompts-per-group", effect: FlagEffect::Request },
+    ServingFlag { name: "gsp-system-prompt-len", effect: FlagEffect::Request },
+    ServingFlag { name: "gsp-question-len", effect: FlagEffect::Request },
+    ServingFlag { name: "gsp-output-len", effect: FlagEffect::Request },
+    ServingFlag { name: "gsp-range-ratio", effect: FlagEffect::Request },
+    ServingFlag { name: "gsp-fast-prepare", effect: FlagEffect::Without(FlagArgument::Nothing, NO_STATISTICS) },
+    ServingFlag { name: "gsp-send-routing-key", effect: FlagEffect::Request },
+    ServingFlag { name: "gsp-num-turns", effect: FlagEffect::Request },
+    ServingFlag { name: "gsp-ordered", effect: FlagEffect::Schedule },
+    ServingFlag { name: "gsp-group-distribution", effect: FlagEffect::Request },
+    ServingFlag { name: "gsp-zipf-alpha", effect: FlagEffect::Request },
+    ServingFlag { name: "mooncake-slowdown-factor", effect: FlagEffect::Schedule },
+    ServingFlag { name: "mooncake-num-rounds", effect: FlagEffect::Request },
+    ServingFlag { name: "mooncake-workload", effect: FlagEffect::Without(FlagArgument::Value, NO_DOWNLOAD) },
+    ServingFlag { name: "fake-prefill", effect: FlagEffect::Request },
+    ServingFlag { name: "tag", effect: FlagEffect::Output },
+    ServingFlag { name: "header", effect: FlagEffect::Request },
+    ServingFlag { name: "rust-client", effect: FlagEffect::Without(FlagArgument::Nothing, OWN_CLIENT) },
+    ServingFlag { name: "rust-worker-threads", effect: FlagEffect::Without(FlagArgument::Value, OWN_CLIENT) },
 ];
 
 /// The flags of `bench_multiturn.py`. All of them have an effect, or repeat what is so anyway.
@@ -160,7 +160,7 @@ pub const MULTI_TURN: [&str; 24] = [
 
 /// The flags of each kind of effect, for `--help`.
 pub fn summary() -> String {
-    let of = |kind: fn(&Effect) -> bool| {
+    let of = |kind: fn(&FlagEffect) -> bool| {
         let names = SERVING.iter().filter(|flag| kind(&flag.effect)).map(|flag| format!("--{}", flag.name));
         names.collect::<Vec<_>>().join(" ")
     };
@@ -170,15 +170,15 @@ pub fn summary() -> String {
          the datasets image and mmmu, and the backends sglang-embedding, vllm-embedding and gserver. A flag may be shortened as there: \
          --num-prompt is --num-prompts.",
         SERVING.len(),
-        of(|effect| matches!(effect, Effect::Without(..))),
-        of(|effect| matches!(effect, Effect::Refused(..))),
+        of(|effect| matches!(effect, FlagEffect::Without(..))),
+        of(|effect| matches!(effect, FlagEffect::Refused(..))),
     )
 }
 
-impl Effect {
+impl FlagEffect {
     /// Does the flag change anything?
     pub const fn is_some(&self) -> bool {
-        matches!(self, Effect::Request | Effect::Schedule | Effect::Output)
+        matches!(self, FlagEffect::Request | FlagEffect::Schedule | FlagEffect::Output)
     }
 }
 
@@ -188,11 +188,11 @@ mod tests {
 
     #[test]
     fn most_flags_have_an_effect_and_each_is_listed_once() {
-        let count = |kind: fn(&Effect) -> bool| SERVING.iter().filter(|flag| kind(&flag.effect)).count();
+        let count = |kind: fn(&FlagEffect) -> bool| SERVING.iter().filter(|flag| kind(&flag.effect)).count();
         let (with, without, refused) = (
-            count(Effect::is_some),
-            count(|effect| matches!(effect, Effect::Without(..))),
-            count(|effect| matches!(effect, Effect::Refused(..))),
+            count(FlagEffect::is_some),
+            count(|effect| matches!(effect, FlagEffect::Without(..))),
+            count(|effect| matches!(effect, FlagEffect::Refused(..))),
         );
         assert!(with >= 58 && without <= 18, "{with} {without} {refused}");
         assert_eq!(with + without + refused, SERVING.len());
@@ -200,7 +200,7 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), SERVING.len());
-        let images = |flag: &&Flag| matches!(flag.effect, Effect::Refused(..));
+        let images = |flag: &&ServingFlag| matches!(flag.effect, FlagEffect::Refused(..));
         assert!(SERVING.iter().filter(images).all(|flag| flag.name.contains("image")));
     }
 }

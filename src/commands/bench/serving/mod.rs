@@ -2,7 +2,7 @@
 //! `sglang.bench_serving` 0.5.23; the generator, and what stands below its figures, are those of `bench multi-turn`.
 
 pub mod abbreviations;
-pub mod accepted;
+pub mod compat;
 #[cfg(test)]
 mod effects;
 pub mod figures;

@@ -28,7 +28,7 @@ use crate::engine::transfer::{
 
 /// Which end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Mode {
+enum TransferRole {
     /// Offer memory until a signal comes
     Target,
     /// Read or write the target's memory
@@ -37,7 +37,7 @@ enum Mode {
 
 /// Which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Operation {
+enum TransferOperation {
     /// From the target
     Read,
     /// To the target
@@ -49,7 +49,7 @@ enum Operation {
 pub struct Args {
     /// Which end this process is
     #[arg(long, value_enum, default_value = "initiator")]
-    mode: Mode,
+    mode: TransferRole,
     /// Where segments are found: P2PHANDSHAKE, or http://HOST:PORT/metadata
     #[arg(long, alias = "metadata_server", default_value = "P2PHANDSHAKE")]
     metadata_server: MetadataUri,
@@ -61,7 +61,7 @@ pub struct Args {
     segment_id: Option<String>,
     /// Which way the bytes go
     #[arg(long, value_enum, default_value = "read")]
-    operation: Operation,
+    operation: TransferOperation,
     /// Bytes of one operation
     #[arg(long, alias = "block_size", default_value = "65536", value_name = "SIZE")]
     block_size: ByteSize,
@@ -98,7 +98,7 @@ pub struct Args {
 /// # Errors
 /// What the user has to know.
 pub fn run(args: &Args) -> Outcome {
-    if args.mode == Mode::Initiator && args.segment_id.is_none() {
+    if args.mode == TransferRole::Initiator && args.segment_id.is_none() {
         return Err(Failure::usage("an initiator needs the segment of its target").next(
             "give --segment-id with what the target printed after 'listening on' (with a metadata service: its name), or \
              --mode target to be one",
@@ -115,7 +115,7 @@ pub fn run(args: &Args) -> Outcome {
     }
     let plan = Plan {
         segment: args.segment_id.clone().unwrap_or_default(),
-        kind: if args.operation == Operation::Read { OpKind::Read } else { OpKind::Write },
+        kind: if args.operation == TransferOperation::Read { OpKind::Read } else { OpKind::Write },
         block_bytes: args.block_size.0,
         batch: args.batch_size as usize,
         threads: args.threads as usize,
@@ -154,8 +154,8 @@ pub fn run(args: &Args) -> Outcome {
             }
         };
         let outcome = match args.mode {
-            Mode::Target => target(&engine, buffer, &mut signals, args).await,
-            Mode::Initiator => tokio::select! {
+            TransferRole::Target => target(&engine, buffer, &mut signals, args).await,
+            TransferRole::Initiator => tokio::select! {
                 outcome = initiator(&engine, buffer, plan, args) => outcome,
                 // The batches under way end with the engine.
                 signal = signals.next() => Err(Failure::no(format!("{signal}: stopped before the time was up"))),
@@ -174,7 +174,7 @@ async fn target(engine: &TransferEngine, buffer: Memory, signals: &mut Signals, 
     let (at, segment, data) = (engine.handshake(), engine.segment_name(), engine.data_port());
     if args.json {
         let protocol = engine.protocol();
-        let ready = Ready { listening: at.to_string(), segment, protocol, data_port: data, buffer_bytes: bytes };
+        let ready = TargetReady { listening: at.to_string(), segment, protocol, data_port: data, buffer_bytes: bytes };
         output::json(&ready)?;
     } else if data == 0 {
         output::line(format_args!("listening on {at} (segment {segment}, {}, {bytes} bytes)", engine.protocol()))?;
@@ -211,9 +211,9 @@ fn print(report: &Report, protocol: &'static str, args: &Args) -> Result<(), Fai
     let us = |of: fn(&Summary) -> Option<Duration>| latency.as_ref().and_then(of).map(|took| took.as_secs_f64() * 1e6);
     let (p50, p99, max) = (us(|l| Some(l.p50)), us(|l| l.p99), us(|l| Some(l.max)));
     if args.json {
-        return output::json(&Figures {
+        return output::json(&TransferReport {
             schema: "mcctl.bench.transfer/1",
-            operation: if args.operation == Operation::Read { "read" } else { "write" },
+            operation: if args.operation == TransferOperation::Read { "read" } else { "write" },
             protocol,
             block_bytes: args.block_size.0,
             batch: args.batch_size,
@@ -251,7 +251,7 @@ fn print(report: &Report, protocol: &'static str, args: &Args) -> Result<(), Fai
 }
 
 #[derive(Serialize)]
-struct Ready<'a> {
+struct TargetReady<'a> {
     listening: String,
     segment: &'a str,
     protocol: &'static str,
@@ -278,7 +278,7 @@ fn doubts(report: &Report, args: &Args) -> Vec<String> {
 const BATCHES_MIN: u64 = 30;
 
 #[derive(Serialize)]
-struct Figures {
+struct TransferReport {
     schema: &'static str,
     operation: &'static str,
     protocol: &'static str,

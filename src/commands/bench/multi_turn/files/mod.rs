@@ -2,17 +2,17 @@
 
 pub(in crate::commands::bench) mod record;
 mod resume;
-mod sample;
 mod serving;
+mod thinned;
 mod writer;
 
 use std::sync::Arc;
 
 use crate::commands::bench::multi_turn::args::{Backend, Sweep};
-use crate::commands::bench::multi_turn::files::record::{Begins, Ends, Header, Line, SCHEMA};
+use crate::commands::bench::multi_turn::files::record::{PassEnd, PassStart, RecordsHeader, RequestRecord, SCHEMA};
 use crate::commands::bench::multi_turn::files::serving::{Flags, Lengths, Serving};
 use crate::commands::bench::multi_turn::files::writer::{Manner, Opened, Which, Writer};
-use crate::commands::bench::multi_turn::live::Screen;
+use crate::commands::bench::multi_turn::progress::Screen;
 use crate::commands::bench::multi_turn::report::{Identity, utc};
 use crate::commands::bench::multi_turn::{Api, Args};
 use crate::commands::error::Failure;
@@ -25,7 +25,7 @@ pub(in crate::commands::bench) use writer::Manner as OpenManner;
 pub(in crate::commands::bench) use writer::open;
 
 /// The observer.
-pub(super) struct Files {
+pub(super) struct OutputFiles {
     writer: Writer,
     records: Option<Which>,
     csv: Option<Which>,
@@ -45,12 +45,12 @@ pub(super) struct Files {
     over: u32,
 }
 
-impl Files {
+impl OutputFiles {
     /// Open what `args` name, and write the head of the records.
     ///
     /// # Errors
     /// One cannot be written.
-    pub(super) fn open(args: &Args, identity: &Identity, work: &str, screen: &Screen) -> Result<Files, Failure> {
+    pub(super) fn open(args: &Args, identity: &Identity, work: &str, screen: &Screen) -> Result<OutputFiles, Failure> {
         let output = &args.output;
         let mut opened = Opened::default();
         let new = if output.overwrite { Manner::Over } else { Manner::New };
@@ -64,7 +64,10 @@ impl Files {
         let rounds = add(output.log_file.as_ref(), Manner::Append)?;
         let mut writer = opened.start(screen.clone())?;
         if let Some(which) = records {
-            writer.json(which, &Header { schema: SCHEMA.to_owned(), run: identity.clone(), work: work.to_owned() });
+            writer.json(
+                which,
+                &RecordsHeader { schema: SCHEMA.to_owned(), run: identity.clone(), work: work.to_owned() },
+            );
         }
         let by_route = || match args.endpoint.api {
             Api::Generate => "sglang".to_owned(),
@@ -92,7 +95,7 @@ impl Files {
             }),
             tokenizer: if args.serving { dataset.tokenizer()? } else { None },
         };
-        Ok(Files {
+        Ok(OutputFiles {
             writer,
             records: records.or(resumed),
             csv,
@@ -145,21 +148,21 @@ impl Files {
     }
 }
 
-impl Observer for Files {
+impl Observer for OutputFiles {
     fn begins(&mut self, pass: &PassId, conversations: u64, requests: u64, live: &Arc<Live>) {
         self.sums = Serving::begins(live, &self.flags);
         if self.pass < self.over {
             return;
         }
         if let Some(which) = self.records {
-            let begins = Begins {
+            let begins = PassStart {
                 pass: self.pass,
                 side: pass.side_name.clone(),
                 name: pass.name.clone(),
                 block: pass.block,
                 conversations,
                 requests,
-                started: Files::now(),
+                started: OutputFiles::now(),
             };
             self.writer.json(which, &serde_json::json!({ "begins": begins }));
         }
@@ -171,7 +174,7 @@ impl Observer for Files {
 
     fn record(&mut self, pass: &PassId, record: &Record) {
         if self.records.is_some() || self.csv.is_some() {
-            let line = Line::of(self.pass, pass, record);
+            let line = RequestRecord::of(self.pass, pass, record);
             if let Some(which) = self.records {
                 self.writer.json(which, &line);
             }
@@ -193,7 +196,7 @@ impl Observer for Files {
             return Next::GoOn;
         }
         if let Some(which) = self.records {
-            let ends = Ends {
+            let ends = PassEnd {
                 pass: self.pass,
                 completed: pass.tally.all.requests,
                 failed: pass.tally.failed(),
@@ -216,7 +219,7 @@ impl Observer for Files {
             }
         }
         if let Some(which) = self.rounds {
-            let line = self.sums.rounds(&flags, pass, &Files::now());
+            let line = self.sums.rounds(&flags, pass, &OutputFiles::now());
             self.writer.json(which, &line);
         }
         self.pass += 1;

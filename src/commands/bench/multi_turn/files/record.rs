@@ -17,7 +17,7 @@ pub(in crate::commands::bench) const SCHEMA: &str = "mcctl.bench.record/1";
 
 /// The first line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(in crate::commands::bench) struct Header {
+pub(in crate::commands::bench) struct RecordsHeader {
     pub schema: String,
     pub run: Identity,
     /// A digest of all that decides what is asked: equal ones ask the same of the same servers.
@@ -26,7 +26,7 @@ pub(in crate::commands::bench) struct Header {
 
 /// A pass begins.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(in crate::commands::bench) struct Begins {
+pub(in crate::commands::bench) struct PassStart {
     pub pass: u32,
     pub side: String,
     pub name: String,
@@ -38,7 +38,7 @@ pub(in crate::commands::bench) struct Begins {
 
 /// A pass is over.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(in crate::commands::bench) struct Ends {
+pub(in crate::commands::bench) struct PassEnd {
     pub pass: u32,
     pub completed: u64,
     pub failed: u64,
@@ -50,7 +50,7 @@ pub(in crate::commands::bench) struct Ends {
 
 /// One request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(in crate::commands::bench) struct Line {
+pub(in crate::commands::bench) struct RequestRecord {
     /// Counted from zero, in the order of the run.
     pub pass: u32,
     pub side: String,
@@ -92,11 +92,11 @@ pub(in crate::commands::bench) struct Line {
     pub said: String,
 }
 
-impl Line {
-    pub fn of(pass: u32, id: &PassId, record: &Record) -> Line {
+impl RequestRecord {
+    pub fn of(pass: u32, id: &PassId, record: &Record) -> RequestRecord {
         let (exchange, answer) = (&record.exchange, &record.exchange.answer);
         let cached = answer.cached.as_ref();
-        Line {
+        RequestRecord {
             pass,
             side: id.side_name.clone(),
             name: id.name.clone(),
@@ -203,7 +203,7 @@ fn outcome(word: &str, said: &str) -> Outcome {
 mod tests {
     use super::*;
 
-    fn line() -> Line {
+    fn line() -> RequestRecord {
         let at = Duration::from_micros;
         let answer = Answer {
             prompt_tokens: Some(100),
@@ -227,17 +227,17 @@ mod tests {
         let turn = Turn { conversation: 3, index: 1 };
         let record = Record { turn, planned: at(10), free: at(11), max_tokens: 5, expected: Some(96), exchange };
         let id = PassId { side: 0, side_name: "A".to_owned(), name: "run".to_owned(), block: 0 };
-        Line::of(0, &id, &record)
+        RequestRecord::of(0, &id, &record)
     }
 
     #[test]
     fn a_line_is_read_back_as_it_was_written_and_gives_its_record() {
         let line = line();
         let text = serde_json::to_string(&line).expect("text keys");
-        let read: Line = serde_json::from_str(&text).expect("our own");
+        let read: RequestRecord = serde_json::from_str(&text).expect("our own");
         assert_eq!(read, line);
         let id = PassId { side: 0, side_name: "A".to_owned(), name: "run".to_owned(), block: 0 };
-        assert_eq!(Line::of(0, &id, &read.record()), line);
+        assert_eq!(RequestRecord::of(0, &id, &read.record()), line);
     }
 
     #[test]

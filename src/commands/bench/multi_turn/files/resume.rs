@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::commands::bench::multi_turn::files::record::{Header, Line, SCHEMA};
+use crate::commands::bench::multi_turn::files::record::{RecordsHeader, RequestRecord, SCHEMA};
 use crate::commands::error::Failure;
 use crate::engine::load::session::Before;
 
@@ -74,7 +74,7 @@ pub(super) fn read(path: &Path, work: &str) -> Result<Resumed, Failure> {
         good += length;
         let wrong = |error: serde_json::Error| cannot(format!("line {number}: {error}"));
         if number == 1 {
-            let header: Header = serde_json::from_slice(&line).map_err(wrong)?;
+            let header: RecordsHeader = serde_json::from_slice(&line).map_err(wrong)?;
             if header.schema != SCHEMA {
                 return Err(cannot(format!("it is {}, not {SCHEMA}", header.schema)));
             }
@@ -85,7 +85,7 @@ pub(super) fn read(path: &Path, work: &str) -> Result<Resumed, Failure> {
             resumed.started = header.run.started;
             continue;
         }
-        if let Ok(request) = serde_json::from_slice::<Line>(&line) {
+        if let Ok(request) = serde_json::from_slice::<RequestRecord>(&line) {
             resumed.requests += 1;
             if resumed.requests > REQUESTS_MAX {
                 return Err(cannot(format!("it has more than {REQUESTS_MAX} requests")));

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::commands::bench::multi_turn::files::sample::Sample;
+use crate::commands::bench::multi_turn::files::thinned::Sample;
 use crate::engine::load::answer::Arrival;
 use crate::engine::load::measure::goodput::{Goodput, Limit, Times};
 use crate::engine::load::session::Pass;

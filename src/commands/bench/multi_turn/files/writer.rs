@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
-use crate::commands::bench::multi_turn::live::Screen;
+use crate::commands::bench::multi_turn::progress::Screen;
 use crate::commands::error::Failure;
 
 /// Most lines on their way.

@@ -1,15 +1,15 @@
 //! What a pass showed of the server's caches, as people see it.
 
-use crate::commands::bench::sheet::{Section, Sheet, cut};
 use crate::commands::svg::{Axis, Plot, Series};
+use crate::commands::table::{ReportSection, ReportTable, truncated};
 use crate::engine::load::server::observed::{Moment, ShortTold};
 use crate::engine::load::server::{Compared, Counters, Observed, Reason};
 
 /// Requests that got too little are listed up to this many here; the document has more.
 const SHOWN: usize = 10;
 
-pub(super) fn section(observed: &Observed) -> Section {
-    let mut section = Section::new("Caches");
+pub(super) fn section(observed: &Observed) -> ReportSection {
+    let mut section = ReportSection::new("Caches");
     section.text.extend(observed.missing.iter().map(|missing| format!("not seen: {missing}")));
     section.text.extend(observed.counters.as_ref().map(counted));
     if let Some(master) = &observed.master {
@@ -27,9 +27,9 @@ pub(super) fn section(observed: &Observed) -> Section {
         }
         None => {}
     }
-    section.sheets.extend(expected(observed));
-    section.sheets.extend(reuse(observed));
-    section.sheets.extend(shorts(observed));
+    section.tables.extend(expected(observed));
+    section.tables.extend(reuse(observed));
+    section.tables.extend(shorts(observed));
     section.plots.extend(over_time(&observed.timeline));
     section
 }
@@ -52,26 +52,26 @@ fn counted(counters: &Counters) -> String {
     format!("the server's counters, in tokens: {}", words.join(", "))
 }
 
-fn expected(observed: &Observed) -> Option<Sheet> {
+fn expected(observed: &Observed) -> Option<ReportTable> {
     let expectation = observed.expectation.as_ref().filter(|told| told.all.requests > 0)?;
     let head = ["turn", "should be, tokens", "were, tokens", "requests short", "short, tokens"];
-    let mut sheet = Sheet::new("Cached tokens that should have been, and were", &head);
+    let mut table = ReportTable::new("Cached tokens that should have been, and were", &head);
     for (at, row) in expectation.turns.iter().enumerate().filter(|(_, row)| row.requests > 0) {
         let numbers = [row.expected, row.cached, row.short, row.short_tokens].map(|n| n.to_string());
-        sheet.row(std::iter::once((at + 1).to_string()).chain(numbers));
+        table.row(std::iter::once((at + 1).to_string()).chain(numbers));
     }
     if observed.is_near {
-        sheet.notes.push("prompts are text, of which only the server knows the tokens: near the truth".to_owned());
+        table.notes.push("prompts are text, of which only the server knows the tokens: near the truth".to_owned());
     }
-    Some(sheet)
+    Some(table)
 }
 
-fn reuse(observed: &Observed) -> Option<Sheet> {
+fn reuse(observed: &Observed) -> Option<ReportTable> {
     if observed.reuse.is_empty() {
         return None;
     }
     let head = ["tokens since its last use", "should be, tokens", "device", "host", "storage", "missed"];
-    let mut sheet = Sheet::new("Hits by how far back a prefix was used", &head);
+    let mut table = ReportTable::new("Hits by how far back a prefix was used", &head);
     for row in &observed.reuse {
         let range = match row.below {
             u64::MAX => format!("{} and more", row.from),
@@ -80,12 +80,12 @@ fn reuse(observed: &Observed) -> Option<Sheet> {
         };
         let device = row.device + row.cached_somewhere;
         let numbers = [row.expected, device, row.host, row.storage, row.missed].map(|n| n.to_string());
-        sheet.row(std::iter::once(range).chain(numbers));
+        table.row(std::iter::once(range).chain(numbers));
     }
-    Some(sheet)
+    Some(table)
 }
 
-fn shorts(observed: &Observed) -> Option<Sheet> {
+fn shorts(observed: &Observed) -> Option<ReportTable> {
     let short = &observed.short;
     if short.requests == 0 {
         return None;
@@ -96,21 +96,21 @@ fn shorts(observed: &Observed) -> Option<Sheet> {
         short.requests, short.unexplained
     );
     let head = ["conversation", "turn", "should be", "device", "host", "storage", "the server's reason"];
-    let mut sheet = Sheet::new(&title, &head).words(6);
+    let mut table = ReportTable::new(&title, &head).text_column(6);
     for told in short.listed.iter().take(SHOWN) {
         let ShortTold { conversation, turn, expected, device, host, storage, reasons, .. } = told;
         let why: Vec<String> = reasons.iter().map(Reason::kind).collect();
         let numbers = [*conversation, *turn, *expected, *device, *host, *storage].map(|n| n.to_string());
-        let why = if why.is_empty() { "unexplained".to_owned() } else { cut(&why.join(", "), 60) };
-        sheet.row(numbers.into_iter().chain([why]));
+        let why = if why.is_empty() { "unexplained".to_owned() } else { truncated(&why.join(", "), 60) };
+        table.row(numbers.into_iter().chain([why]));
     }
     if short.requests > SHOWN as u64 {
-        sheet.notes.push(format!("and {} more (the document lists up to 100)", short.requests - SHOWN as u64));
+        table.notes.push(format!("and {} more (the document lists up to 100)", short.requests - SHOWN as u64));
     }
     if !reasons.is_empty() {
-        sheet.notes.push(format!("requests by reason, of which one may have several: {}", reasons.join(", ")));
+        table.notes.push(format!("requests by reason, of which one may have several: {}", reasons.join(", ")));
     }
-    Some(sheet)
+    Some(table)
 }
 
 /// The server's own counters over the time, for a page.

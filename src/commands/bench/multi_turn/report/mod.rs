@@ -1,7 +1,7 @@
 //! What a run tells, as a document (schema `mcctl.bench.multi-turn/1`, `fixtures/load/schema`).
 //!
 //! A part of the document is a struct in a file of its own here (or with what computes it), an `Option` where it is not always
-//! there, and a function that gives its [`Section`]s; the terminal's report and the page both show these.
+//! there, and a function that gives its [`ReportSection`]s; the terminal's report and the page both show these.
 
 mod caches;
 mod identity;
@@ -13,13 +13,13 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::commands::bench::multi_turn::Args;
-use crate::commands::bench::multi_turn::compared::ComparisonReport;
-use crate::commands::bench::multi_turn::goals::Goals;
+use crate::commands::bench::multi_turn::comparison::ComparisonReport;
+use crate::commands::bench::multi_turn::execute::MeasuredRun;
+use crate::commands::bench::multi_turn::goals::GoalsReport;
 use crate::commands::bench::multi_turn::kep74::Kep74Report;
-use crate::commands::bench::multi_turn::measure::Measured;
-use crate::commands::bench::multi_turn::swept::SweepReport;
-use crate::commands::bench::sheet::{Section, cut};
+use crate::commands::bench::multi_turn::sweep_report::SweepReport;
 use crate::commands::error::{Exit, Failure};
+use crate::commands::table::{ReportSection, truncated};
 
 pub(in crate::commands::bench) use identity::{Identity, utc};
 pub(in crate::commands::bench) use pass::{PassReport, SeriesReport};
@@ -29,7 +29,7 @@ const FAILURES_SHOWN: usize = 3;
 
 /// The document. Latencies are in milliseconds.
 #[derive(Debug, Serialize)]
-pub(in crate::commands::bench) struct Report {
+pub(in crate::commands::bench) struct RunReport {
     pub schema: &'static str,
     pub run: Identity,
     pub passes: Vec<PassReport>,
@@ -52,8 +52,8 @@ pub(in crate::commands::bench) struct Report {
     broke: bool,
 }
 
-impl Report {
-    pub fn of(args: &Args, identity: Identity, measured: &Measured) -> Report {
+impl RunReport {
+    pub fn of(args: &Args, identity: Identity, measured: &MeasuredRun) -> RunReport {
         let executed = &measured.executed;
         let mut doubts = measured.doubts.clone();
         if let Some(signal) = measured.signal {
@@ -66,7 +66,7 @@ impl Report {
             executed.passes.iter().map(|pass| PassReport::of(args, &measured.sides, pass)).collect();
         let in_blocks = passes.iter().any(|pass| pass.block > 0);
         passes.iter_mut().for_each(|pass| pass.in_blocks = in_blocks);
-        Report {
+        RunReport {
             schema: if args.serving { "mcctl.bench.serving/1" } else { "mcctl.bench.multi-turn/1" },
             run: identity,
             passes,
@@ -100,7 +100,7 @@ impl Report {
         let found = first
             .failures
             .iter()
-            .map(|(kind, failed)| format!("{} x {kind}: {}", failed.count, cut(&failed.first, 200)));
+            .map(|(kind, failed)| format!("{} x {kind}: {}", failed.count, truncated(&failed.first, 200)));
         let (mut found, more) = (found.take(FAILURES_SHOWN).collect::<Vec<_>>(), first.failures.len());
         if more > FAILURES_SHOWN {
             found.push(format!("{} more kinds", more - FAILURES_SHOWN));
@@ -150,7 +150,7 @@ impl Report {
     }
 
     /// What is shown, in order.
-    pub fn sections(&self) -> Vec<Section> {
+    pub fn sections(&self) -> Vec<ReportSection> {
         let mut sections = Vec::new();
         if self.passes.len() > 1 {
             sections.push(view::overview(&self.passes));
@@ -159,7 +159,7 @@ impl Report {
         for pass in self.passes.iter().filter(|pass| !together || !pass.failures.is_empty()) {
             sections.extend(view::pass(pass, self.run.seed));
             sections.extend(pass.server.as_ref().map(caches::section));
-            sections.extend(pass.goals.as_ref().map(Goals::section));
+            sections.extend(pass.goals.as_ref().map(GoalsReport::section));
         }
         sections.extend(self.sweep.as_ref().map(SweepReport::section));
         sections.extend(self.kep74.iter().flat_map(Kep74Report::sections));

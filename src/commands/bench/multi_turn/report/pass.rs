@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::commands::bench::multi_turn::Args;
-use crate::commands::bench::multi_turn::goals::Goals;
+use crate::commands::bench::multi_turn::goals::GoalsReport;
 use crate::commands::bench::multi_turn::report::ms;
 use crate::engine::load::measure::series::{Bucket, Series};
 use crate::engine::load::measure::{Row, Tokens, is_late};
@@ -27,7 +27,7 @@ pub(in crate::commands::bench) struct PassReport {
     pub completed: u64,
     pub failed: u64,
     pub unfinished: u64,
-    pub failures: BTreeMap<String, Failed>,
+    pub failures: BTreeMap<String, FailureSummary>,
     pub bad_frames: u64,
     /// Seconds from the first request to the last end.
     pub seconds: f64,
@@ -57,8 +57,8 @@ pub(in crate::commands::bench) struct PassReport {
     pub distributions: Distributions,
     pub series: SeriesReport,
     /// Requests that met the limits, and the steady state.
-    pub goals: Option<Goals>,
-    pub generator: Generator,
+    pub goals: Option<GoalsReport>,
+    pub generator: GeneratorReport,
     /// Why the figures may be doubted.
     pub doubts: Vec<String>,
     /// Are there passes of several blocks? Then each is named.
@@ -68,7 +68,7 @@ pub(in crate::commands::bench) struct PassReport {
 
 /// How the generator itself fared.
 #[derive(Debug, Serialize)]
-pub(in crate::commands::bench) struct Generator {
+pub(in crate::commands::bench) struct GeneratorReport {
     /// Of its processor, in its busiest second: 1 is all of it.
     pub processor_share: Option<f64>,
     /// How long what came in had lain unread.
@@ -81,9 +81,9 @@ pub(in crate::commands::bench) struct Generator {
     pub retried: u64,
 }
 
-impl Generator {
-    fn of(ran: &Ran) -> Generator {
-        Generator {
+impl GeneratorReport {
+    fn of(ran: &Ran) -> GeneratorReport {
+        GeneratorReport {
             processor_share: ran.share.map(|share| (share * 1e3).round() / 1e3),
             read_delay: ran.delays.summary(),
             connections: ran.connections,
@@ -95,7 +95,7 @@ impl Generator {
 
 /// A kind of failure.
 #[derive(Debug, Serialize)]
-pub(in crate::commands::bench) struct Failed {
+pub(in crate::commands::bench) struct FailureSummary {
     pub count: u64,
     /// The first one's words.
     pub first: String,
@@ -177,7 +177,7 @@ impl PassReport {
             failed: tally.failed(),
             unfinished: ran.unfinished,
             failures: failures
-                .map(|(kind, (count, first))| (kind.clone(), Failed { count: *count, first: first.clone() }))
+                .map(|(kind, (count, first))| (kind.clone(), FailureSummary { count: *count, first: first.clone() }))
                 .collect(),
             bad_frames: tally.bad_frames,
             seconds,
@@ -204,7 +204,7 @@ impl PassReport {
             },
             series: SeriesReport::from(&tally.series),
             goals: None,
-            generator: Generator::of(&pass.ran),
+            generator: GeneratorReport::of(&pass.ran),
             doubts: doubts(args, pass),
             in_blocks: false,
         }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::commands::bench::multi_turn::report::pass::{PassReport, SeriesReport, TurnRow};
-use crate::commands::bench::sheet::{Section, Sheet, cut, percent};
 use crate::commands::svg::{Axis, Plot, Series};
+use crate::commands::table::{ReportSection, ReportTable, percent, truncated};
 use crate::engine::load::Summary;
 use crate::engine::load::measure::Tokens;
 use crate::engine::load::measure::series::Bucket;
@@ -19,7 +19,7 @@ fn maybe(value: Option<Duration>) -> String {
 }
 
 /// All passes beside each other.
-pub(super) fn overview(passes: &[PassReport]) -> Section {
+pub(super) fn overview(passes: &[PassReport]) -> ReportSection {
     let head = [
         "pass",
         "sent",
@@ -33,32 +33,32 @@ pub(super) fn overview(passes: &[PassReport]) -> Section {
         "TTFT mean, ms",
         "ITL mean, ms",
     ];
-    let mut sheet = Sheet::new("", &head);
-    let mut sums: Vec<(String, Sum)> = Vec::new();
+    let mut table = ReportTable::new("", &head);
+    let mut sums: Vec<(String, PassSum)> = Vec::new();
     for pass in passes {
-        let mut own = Sum::default();
+        let mut own = PassSum::default();
         own.add(pass);
-        sheet.row(own.row(cut(&pass.label(), 28)));
+        table.row(own.row(truncated(&pass.label(), 28)));
         let name = format!("{} {}", pass.side, pass.name);
         match sums.iter_mut().find(|(known, _)| *known == name) {
             Some((_, sum)) => sum.add(pass),
             None => sums.push((name, own)),
         }
     }
-    let mut sheets = vec![sheet];
+    let mut tables = vec![table];
     if passes.iter().any(|pass| pass.in_blocks) {
-        let mut sheet = Sheet::new("All blocks together", &head);
+        let mut table = ReportTable::new("All blocks together", &head);
         for (name, sum) in sums {
-            sheet.row(sum.row(cut(&name, 28)));
+            table.row(sum.row(truncated(&name, 28)));
         }
-        sheets.push(sheet);
+        tables.push(table);
     }
-    Section { sheets, ..Section::new("Passes") }
+    ReportSection { tables, ..ReportSection::new("Passes") }
 }
 
 /// Passes together, as one row.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sum {
+struct PassSum {
     sent: u64,
     completed: u64,
     failed: u64,
@@ -72,7 +72,7 @@ struct Sum {
     itl: (f64, u64),
 }
 
-impl Sum {
+impl PassSum {
     fn add(&mut self, pass: &PassReport) {
         self.sent += pass.sent;
         self.completed += pass.completed;
@@ -109,8 +109,8 @@ impl Sum {
 }
 
 /// One of them.
-pub(super) fn pass(pass: &PassReport, seed: u64) -> Vec<Section> {
-    let mut whole = Section::new(format!("{} at {}", pass.label(), pass.target));
+pub(super) fn pass(pass: &PassReport, seed: u64) -> Vec<ReportSection> {
+    let mut whole = ReportSection::new(format!("{} at {}", pass.label(), pass.target));
     whole.text = vec![
         format!(
             "{} at {}: {} sent, {} ok, {} failed, {} unfinished in {:.1} s (seed {seed})",
@@ -133,19 +133,19 @@ pub(super) fn pass(pass: &PassReport, seed: u64) -> Vec<Section> {
         ),
     ];
     for (kind, failed) in &pass.failures {
-        whole.text.push(format!("failed: {} x {kind}: {}", failed.count, cut(&failed.first, 300)));
+        whole.text.push(format!("failed: {} x {kind}: {}", failed.count, truncated(&failed.first, 300)));
     }
-    whole.sheets.push(latencies(pass));
+    whole.tables.push(latencies(pass));
     whole.plots = vec![ttft_by_turn(&pass.turns), tiers_by_turn(&pass.turns), distributions(pass)];
-    whole.sheets.extend(turns(&pass.turns));
-    let mut time = Section::new("Over the time");
+    whole.tables.extend(turns(&pass.turns));
+    let mut time = ReportSection::new("Over the time");
     time.plots = over_time(&pass.series);
     vec![whole, time]
 }
 
-fn latencies(pass: &PassReport) -> Sheet {
+fn latencies(pass: &PassReport) -> ReportTable {
     let head = ["latency, ms", "count", "mean", "std", "min", "p50", "p90", "p95", "p99", "p99.9", "max"];
-    let mut sheet = Sheet::new("", &head);
+    let mut table = ReportTable::new("", &head);
     let rows: [(&str, &Option<Summary>); 10] = [
         ("first token (from plan)", &pass.ttft),
         ("first token (from send)", &pass.ttft_from_send),
@@ -160,7 +160,7 @@ fn latencies(pass: &PassReport) -> Sheet {
     ];
     for (name, summary) in rows {
         let Some(summary) = summary else { continue };
-        sheet.row([
+        table.row([
             name.to_owned(),
             summary.count.to_string(),
             ms(summary.mean),
@@ -174,10 +174,10 @@ fn latencies(pass: &PassReport) -> Sheet {
             ms(summary.max),
         ]);
     }
-    sheet
+    table
 }
 
-fn turns(turns: &[TurnRow]) -> Vec<Sheet> {
+fn turns(turns: &[TurnRow]) -> Vec<ReportTable> {
     let turns: Vec<&TurnRow> = turns.iter().filter(|row| row.requests > 0).collect();
     let unplaced = turns.iter().any(|row| row.tokens.cached_somewhere > 0);
     let mut head = vec!["turn", "requests", "prompt tokens", "device", "%", "host", "%", "storage", "%"];
@@ -185,7 +185,7 @@ fn turns(turns: &[TurnRow]) -> Vec<Sheet> {
         head.extend(["cached", "%"]);
     }
     head.extend(["computed", "%"]);
-    let mut tokens = Sheet::new("Where the prompts' tokens came from", &head);
+    let mut tokens = ReportTable::new("Where the prompts' tokens came from", &head);
     if unplaced {
         tokens.notes.push("cached: from a cache, without a word from which tier".to_owned());
     }
@@ -203,7 +203,7 @@ fn turns(turns: &[TurnRow]) -> Vec<Sheet> {
         tokens.row(row(turn.turn.to_string(), turn.requests, &turn.tokens));
     }
     let head = ["turn", "requests", "TTFT mean, ms", "p50", "p90", "p99", "max", "E2E mean, ms", "p50", "p90", "max"];
-    let mut times = Sheet::new("Latency by turn, from the planned instant", &head);
+    let mut times = ReportTable::new("Latency by turn, from the planned instant", &head);
     for turn in &turns {
         let (Some(ttft), Some(e2e)) = (turn.ttft, turn.e2e) else { continue };
         times.row([

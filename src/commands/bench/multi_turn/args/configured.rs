@@ -1,37 +1,37 @@
-//! The conversations that the flags mean, and what has to be known about them.
+//! The workload that the flags select, with notes for the report.
 
 use crate::engine::load::workload::{Ask, Prompt, Workload};
 use crate::engine::load::{Answer, Pace, Script, Turn};
 
-/// A workload of any kind.
-pub struct Chosen {
+/// A workload, its notes, and whether it has recorded send times.
+pub struct ConfiguredWorkload {
     workload: Box<dyn Workload + Send>,
     notes: Vec<String>,
     recorded: bool,
 }
 
-impl Chosen {
-    pub(super) fn new(workload: Box<dyn Workload + Send>, notes: Vec<String>, recorded: bool) -> Chosen {
-        Chosen { workload, notes, recorded }
+impl ConfiguredWorkload {
+    pub(super) fn new(workload: Box<dyn Workload + Send>, notes: Vec<String>, recorded: bool) -> ConfiguredWorkload {
+        ConfiguredWorkload { workload, notes, recorded }
     }
 
-    /// Another thing to be known about it.
+    /// Adds a note for the report.
     pub(super) fn note(&mut self, note: &str) {
         self.notes.push(note.to_owned());
     }
 
-    /// Do its requests have times of their own?
+    /// Returns whether the requests have recorded send times.
     pub fn is_recorded(&self) -> bool {
         self.recorded
     }
 
-    /// The pace at which it is played: its own where it has one, else `other`.
+    /// Returns the recorded pace if the workload has one, else `other`.
     pub fn pace(&self, other: Pace) -> Pace {
         if self.recorded { Pace::Recorded } else { other }
     }
 }
 
-impl Workload for Chosen {
+impl Workload for ConfiguredWorkload {
     fn notes(&self) -> Vec<String> {
         self.notes.clone()
     }

@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use crate::commands::bench::multi_turn::args::CompareArgs;
-use crate::commands::bench::sheet::{Section, Sheet};
 use crate::commands::error::Exit;
 use crate::commands::svg::{Axis, Plot, Series};
+use crate::commands::table::{ReportSection, ReportTable};
 use crate::engine::load::Seed;
 use crate::engine::load::compare::{Compared, Refusal, Terms, compare};
 use crate::engine::load::paired::{CONVERSATIONS_MIN, DRAWS, Difference, Verdict};
@@ -16,7 +16,7 @@ pub(super) const A_A: &str = "a-a ";
 
 /// An endpoint.
 #[derive(Clone, Debug, Serialize)]
-pub(in crate::commands::bench) struct Named {
+pub(in crate::commands::bench) struct EndpointLabel {
     pub name: String,
     /// Its URL, or the file that its records were read from.
     pub target: String,
@@ -42,7 +42,7 @@ pub(in crate::commands::bench) struct DifferenceReport {
 
 /// Passes of one name.
 #[derive(Clone, Debug, Serialize)]
-pub(in crate::commands::bench) struct ComparedReport {
+pub(in crate::commands::bench) struct PassComparison {
     pub pass: String,
     pub blocks: usize,
     pub pairs: usize,
@@ -50,7 +50,7 @@ pub(in crate::commands::bench) struct ComparedReport {
     pub refusals: Vec<String>,
     pub differences: Vec<DifferenceReport>,
     /// Of this pass alone.
-    pub verdict: Said,
+    pub verdict: ComparisonVerdict,
     pub says: String,
     /// Mean time to first token of A in the first and the second half of its blocks.
     pub a_halves_ttft_ms: Option<[f64; 2]>,
@@ -59,7 +59,7 @@ pub(in crate::commands::bench) struct ComparedReport {
 /// What is said in the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(in crate::commands::bench) enum Said {
+pub(in crate::commands::bench) enum ComparisonVerdict {
     /// B is better in something and worse in nothing.
     Better,
     /// B is worse in something and better in nothing.
@@ -74,15 +74,15 @@ pub(in crate::commands::bench) enum Said {
 /// See the module.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::commands::bench) struct ComparisonReport {
-    pub a: Named,
-    pub b: Named,
+    pub a: EndpointLabel,
+    pub b: EndpointLabel,
     /// Share of the intervals that hold the truth.
     pub level: f64,
     /// Share of A's mean from which on a difference counts, percent.
     pub margin_percent: f64,
-    pub noise_floor: Option<Vec<ComparedReport>>,
-    pub compared: Vec<ComparedReport>,
-    pub verdict: Said,
+    pub noise_floor: Option<Vec<PassComparison>>,
+    pub compared: Vec<PassComparison>,
+    pub verdict: ComparisonVerdict,
     pub says: String,
     /// Why it may be doubted.
     pub doubts: Vec<String>,
@@ -90,14 +90,14 @@ pub(in crate::commands::bench) struct ComparisonReport {
 
 /// The endpoints of a comparison, as indexes of sides.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sides {
+pub(super) struct ComparedSides {
     pub pair: [usize; 2],
     /// A, and A once more.
     pub floor: Option<[usize; 2]>,
 }
 
-fn told(compared: &Compared, [a, b]: [&str; 2]) -> ComparedReport {
-    let (verdict, says) = Said::of(std::slice::from_ref(compared), [a, b]);
+fn told(compared: &Compared, [a, b]: [&str; 2]) -> PassComparison {
+    let (verdict, says) = ComparisonVerdict::of(std::slice::from_ref(compared), [a, b]);
     let one = |(measure, found): &(crate::engine::load::compare::Measure, Difference)| DifferenceReport {
         measure: measure.name(),
         a: found.mean_a,
@@ -110,7 +110,7 @@ fn told(compared: &Compared, [a, b]: [&str; 2]) -> ComparedReport {
         verdict: found.verdict,
         words: measure.words(),
     };
-    ComparedReport {
+    PassComparison {
         pass: compared.pass.clone(),
         blocks: compared.blocks,
         pairs: compared.pairs,
@@ -132,28 +132,34 @@ fn different(compared: &[Compared], verdict: Verdict) -> Vec<String> {
     compared.iter().flat_map(of).collect()
 }
 
-impl Said {
+impl ComparisonVerdict {
     /// What `compared` comes to, and the same in words; `a` and `b` are the endpoints' names.
-    fn of(compared: &[Compared], [a, b]: [&str; 2]) -> (Said, String) {
+    fn of(compared: &[Compared], [a, b]: [&str; 2]) -> (ComparisonVerdict, String) {
         let (better, worse) = (different(compared, Verdict::Better), different(compared, Verdict::Worse));
         let refused = compared.iter().any(|one| !one.refusals.is_empty()) || compared.is_empty();
         let any = |verdict| compared.iter().any(|one| !one.with(verdict).is_empty());
         let verdict = match (refused, better.is_empty(), worse.is_empty()) {
-            (true, _, _) => Said::Refused,
-            (_, false, false) => Said::Mixed,
-            (_, false, true) => Said::Better,
-            (_, true, false) => Said::Worse,
-            _ if any(Verdict::NoDifferenceShown) => Said::NoDifferenceShown,
-            _ => Said::TooFew,
+            (true, _, _) => ComparisonVerdict::Refused,
+            (_, false, false) => ComparisonVerdict::Mixed,
+            (_, false, true) => ComparisonVerdict::Better,
+            (_, true, false) => ComparisonVerdict::Worse,
+            _ if any(Verdict::NoDifferenceShown) => ComparisonVerdict::NoDifferenceShown,
+            _ => ComparisonVerdict::TooFew,
         };
         let says = match verdict {
-            Said::Better => format!("{b} is better: {}", better.join(", ")),
-            Said::Worse => format!("{b} is worse: {}", worse.join(", ")),
-            Said::Mixed => format!("{b} is better in {}, and worse in {}", better.join(", "), worse.join(", ")),
-            Said::NoDifferenceShown => format!("no difference shown between {a} and {b}"),
-            Said::TooFew => format!("too few: {CONVERSATIONS_MIN} conversations and more are needed for a verdict"),
-            Said::Refused if compared.is_empty() => format!("not compared: no pass was run at both {a} and {b}"),
-            Said::Refused => {
+            ComparisonVerdict::Better => format!("{b} is better: {}", better.join(", ")),
+            ComparisonVerdict::Worse => format!("{b} is worse: {}", worse.join(", ")),
+            ComparisonVerdict::Mixed => {
+                format!("{b} is better in {}, and worse in {}", better.join(", "), worse.join(", "))
+            }
+            ComparisonVerdict::NoDifferenceShown => format!("no difference shown between {a} and {b}"),
+            ComparisonVerdict::TooFew => {
+                format!("too few: {CONVERSATIONS_MIN} conversations and more are needed for a verdict")
+            }
+            ComparisonVerdict::Refused if compared.is_empty() => {
+                format!("not compared: no pass was run at both {a} and {b}")
+            }
+            ComparisonVerdict::Refused => {
                 let mut why: Vec<String> =
                     compared.iter().flat_map(|one| one.refusals.iter().map(ToString::to_string)).collect();
                 why.dedup();
@@ -170,8 +176,8 @@ impl ComparisonReport {
         args: &CompareArgs,
         seed: Seed,
         passes: &[Pass],
-        sides: Sides,
-        [a, b]: [Named; 2],
+        sides: ComparedSides,
+        [a, b]: [EndpointLabel; 2],
     ) -> ComparisonReport {
         let terms = Terms { margin: args.margin() / 100.0, lag_limit: args.lag_limit(), seed, draws: DRAWS };
         let is_floor = |pass: &&Pass| pass.id.name.starts_with(A_A);
@@ -185,7 +191,7 @@ impl ComparisonReport {
                 compared.iter_mut().for_each(|one| one.refuse(refusal.clone()));
             }
         }
-        let (verdict, says) = Said::of(&compared, [&a.name, &b.name]);
+        let (verdict, says) = ComparisonVerdict::of(&compared, [&a.name, &b.name]);
         let level = compared.iter().flat_map(|one| &one.differences).map(|(_, found)| found.level).next();
         let mut doubts = Vec::new();
         for one in &compared {
@@ -227,13 +233,13 @@ impl ComparisonReport {
     /// The exit code that follows.
     pub fn exit(&self) -> Exit {
         match self.verdict {
-            Said::Worse | Said::Mixed | Said::Refused => Exit::No,
-            Said::Better | Said::NoDifferenceShown | Said::TooFew => Exit::Done,
+            ComparisonVerdict::Worse | ComparisonVerdict::Mixed | ComparisonVerdict::Refused => Exit::No,
+            ComparisonVerdict::Better | ComparisonVerdict::NoDifferenceShown | ComparisonVerdict::TooFew => Exit::Done,
         }
     }
 
     /// What is shown of it.
-    pub fn sections(&self) -> Vec<Section> {
+    pub fn sections(&self) -> Vec<ReportSection> {
         let mut sections = Vec::new();
         for one in self.noise_floor.iter().flatten() {
             let mut section =
@@ -248,7 +254,7 @@ impl ComparisonReport {
             }
             sections.push(section);
         }
-        let mut last = Section::new("Verdict");
+        let mut last = ReportSection::new("Verdict");
         last.text.push(format!("{} is {}, {} is {}", self.a.name, self.a.target, self.b.name, self.b.target));
         if self.level > 0.0 {
             last.text.push(format!(
@@ -266,14 +272,14 @@ impl ComparisonReport {
     }
 }
 
-impl ComparedReport {
-    fn section(&self, title: String) -> Section {
-        let mut section = Section::new(&title);
+impl PassComparison {
+    fn section(&self, title: String) -> ReportSection {
+        let mut section = ReportSection::new(&title);
         let head = ["", "A", "B", "B - A", "%", "from", "to", "verdict"];
         let title = format!("{title} ({} pairs in {} blocks)", self.pairs, self.blocks);
-        let mut sheet = Sheet::new(&title, &head).words(7);
+        let mut table = ReportTable::new(&title, &head).text_column(7);
         for found in &self.differences {
-            sheet.row([
+            table.row([
                 found.words.to_owned(),
                 format!("{:.2}", found.a),
                 format!("{:.2}", found.b),
@@ -284,7 +290,7 @@ impl ComparedReport {
                 found.verdict.words().to_owned(),
             ]);
         }
-        section.sheets.push(sheet);
+        section.tables.push(table);
         let share = |found: &DifferenceReport| found.percent.filter(|_| found.a > 0.0).is_some();
         let shown: Vec<&DifferenceReport> = self.differences.iter().filter(|found| share(found)).collect();
         let of = |(at, found): (usize, &&DifferenceReport)| {

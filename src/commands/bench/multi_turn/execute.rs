@@ -5,7 +5,7 @@ use std::pin::pin;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::commands::bench::multi_turn::live::Screen;
+use crate::commands::bench::multi_turn::progress::Screen;
 use crate::commands::error::Failure;
 use crate::commands::runtime::{self, Signals};
 use crate::engine::env::RealEnv;
@@ -14,7 +14,7 @@ use crate::engine::load::target::Target;
 use crate::engine::sys::descriptors;
 
 /// What was measured.
-pub struct Measured {
+pub struct MeasuredRun {
     /// The endpoints, by their index.
     pub sides: Vec<(String, Target)>,
     pub executed: Executed,
@@ -24,7 +24,7 @@ pub struct Measured {
     pub signal: Option<&'static str>,
 }
 
-impl Measured {
+impl MeasuredRun {
     /// Requests that a bug of ours broke off.
     pub fn bugs(&self) -> u64 {
         self.executed.passes.iter().map(|pass| pass.ran.bugs).sum()
@@ -49,7 +49,7 @@ pub fn carry_out(
     earlier: Vec<Before>,
     observers: Vec<&mut dyn Observer>,
     screen: &Screen,
-) -> Result<Measured, Failure> {
+) -> Result<MeasuredRun, Failure> {
     allow_connections(&session)?;
     let sides = session.sides.iter().map(|side| (side.name.clone(), side.target.clone())).collect();
     // All sides are asked the same.
@@ -79,7 +79,7 @@ pub fn carry_out(
                 }
             }
         };
-        Ok(Measured { sides, executed, doubts, signal })
+        Ok(MeasuredRun { sides, executed, doubts, signal })
     })
 }
 

@@ -1,7 +1,7 @@
 //! When requests come: drawn as the flags say, and for `bench serving` at the instants of `bench_serving` with the same seed.
 
 use crate::commands::bench::multi_turn::Args;
-use crate::commands::bench::multi_turn::args::{LoadArgs, Name};
+use crate::commands::bench::multi_turn::args::{DatasetName, LoadArgs};
 use crate::engine::load::numpy::{self, Drawn};
 use crate::engine::load::{Arrivals, Pace};
 
@@ -25,8 +25,8 @@ impl Args {
         };
         let lengths = [length(dataset.random_input_len), length(dataset.random_output_len)];
         match dataset.dataset_name {
-            Some(Name::Random) => lengths.to_vec(),
-            Some(Name::RandomIds) => {
+            Some(DatasetName::Random) => lengths.to_vec(),
+            Some(DatasetName::RandomIds) => {
                 let tokenizer = dataset.tokenizer().ok().flatten();
                 let vocabulary = tokenizer.map_or(self.workload.vocab_size, |tokenizer| tokenizer.vocabulary());
                 let ids = Drawn { count, range: vocabulary.saturating_sub(1) };

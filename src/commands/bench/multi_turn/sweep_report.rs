@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use crate::commands::bench::multi_turn::args::{GoalsArgs, Sweep};
-use crate::commands::bench::multi_turn::watch::Watched;
-use crate::commands::bench::sheet::{Section, Sheet};
+use crate::commands::bench::multi_turn::goal_tracker::PassStats;
 use crate::commands::svg::{Axis, Plot, Series};
+use crate::commands::table::{ReportSection, ReportTable};
 use crate::engine::load::session::Pass;
 use crate::engine::load::sweep::{Point, highest_that_meets, knee};
 
@@ -51,7 +51,7 @@ impl SweepReport {
         goals: &GoalsArgs,
         sweep: &Sweep,
         passes: &[Pass],
-        watched: &[Watched],
+        watched: &[PassStats],
         stopped: bool,
     ) -> SweepReport {
         let (of, loads) = match sweep {
@@ -101,8 +101,8 @@ impl SweepReport {
     }
 
     /// What is shown of it.
-    pub fn section(&self) -> Section {
-        let mut section = Section::new("Sweep");
+    pub fn section(&self) -> ReportSection {
+        let mut section = ReportSection::new("Sweep");
         let head = [
             self.of,
             "requests/s",
@@ -116,10 +116,10 @@ impl SweepReport {
             "goodput, %",
             "failed",
         ];
-        let mut sheet = Sheet::new("Sweep", &head);
+        let mut table = ReportTable::new("Sweep", &head);
         let maybe = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.1}"));
         for point in &self.points {
-            sheet.row([
+            table.row([
                 point.load.to_string(),
                 format!("{:.2}", point.requests_per_s),
                 format!("{:.0}", point.input_tokens_per_s),
@@ -133,7 +133,7 @@ impl SweepReport {
                 point.failed.to_string(),
             ]);
         }
-        section.sheets.push(sheet);
+        section.tables.push(table);
         section.text = self.says();
         let line = |of: &dyn Fn(&PointReport) -> Option<f64>| -> Vec<(f64, f64)> {
             self.points.iter().filter_map(|point| Some((point.load, of(point)?))).collect()

@@ -3,33 +3,33 @@
 
 use std::path::Path;
 
-use crate::commands::bench::multi_turn::files::{self, Files, OpenManner};
-use crate::commands::bench::multi_turn::live::{Screen, View};
-use crate::commands::bench::multi_turn::measure::{self, Measured};
-use crate::commands::bench::multi_turn::printed::Printed;
-use crate::commands::bench::multi_turn::report::{Identity, Report};
-use crate::commands::bench::multi_turn::{Args, html, table};
+use crate::commands::bench::multi_turn::execute::{self, MeasuredRun};
+use crate::commands::bench::multi_turn::files::{self, OpenManner, OutputFiles};
+use crate::commands::bench::multi_turn::progress::{ProgressView, Screen};
+use crate::commands::bench::multi_turn::report::{Identity, RunReport};
+use crate::commands::bench::multi_turn::request_log::RequestLog;
+use crate::commands::bench::multi_turn::{Args, html, text};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::engine::env::{Env, RealEnv};
 use crate::engine::load::session::{Observer, Session};
 
 /// See the module.
-pub(in crate::commands::bench) struct Leave {
+pub(in crate::commands::bench) struct RunOutputs {
     pub identity: Identity,
     /// Where what is said meanwhile goes.
     pub screen: Screen,
-    files: Files,
-    printed: Printed,
+    files: OutputFiles,
+    printed: RequestLog,
     hidden: bool,
 }
 
-impl Leave {
+impl RunOutputs {
     /// Open all files that `args` name, before anything is sent. `work` is a digest of what is asked of whom.
     ///
     /// # Errors
     /// A file cannot be written, or is there already.
-    pub fn open(args: &Args, work: &str) -> Result<Leave, Failure> {
+    pub fn open(args: &Args, work: &str) -> Result<RunOutputs, Failure> {
         let identity = Identity::of_this_run(args.load.seed, RealEnv::new().unix());
         let screen = Screen::new(args.output.quiet);
         args.output.no_file_twice()?;
@@ -39,17 +39,17 @@ impl Leave {
                 files::open(path, if args.output.overwrite { OpenManner::Append } else { OpenManner::New })?;
             }
         }
-        let files = Files::open(args, &identity, work, &screen)?;
-        let printed = Printed::new(screen.clone(), args.output.print_requests);
-        Ok(Leave { identity, screen, files, printed, hidden: args.output.disable_tqdm })
+        let files = OutputFiles::open(args, &identity, work, &screen)?;
+        let printed = RequestLog::new(screen.clone(), args.output.print_requests);
+        Ok(RunOutputs { identity, screen, files, printed, hidden: args.output.disable_tqdm })
     }
 
     /// Carry out `session`, shown and written down as it goes, and watched by `more`.
     ///
     /// # Errors
     /// Signals cannot be taken, or there is no runtime.
-    pub fn carry_out(&mut self, session: Session, more: &mut dyn Observer) -> Result<Measured, Failure> {
-        let mut view = View::new(self.screen.clone(), self.hidden);
+    pub fn carry_out(&mut self, session: Session, more: &mut dyn Observer) -> Result<MeasuredRun, Failure> {
+        let mut view = ProgressView::new(self.screen.clone(), self.hidden);
         let (earlier, doubt) = match self.files.resumed() {
             None => (Vec::new(), None),
             Some(resumed) => {
@@ -62,7 +62,7 @@ impl Leave {
             }
         };
         let observers: Vec<&mut dyn Observer> = vec![&mut self.files, &mut self.printed, &mut view, more];
-        let mut measured = measure::carry_out(session, earlier, observers, &self.screen)?;
+        let mut measured = execute::carry_out(session, earlier, observers, &self.screen)?;
         measured.doubts.extend(doubt);
         Ok(measured)
     }
@@ -76,7 +76,7 @@ impl Leave {
     ///
     /// # Errors
     /// stdout cannot be written.
-    pub fn finish(mut self, args: &Args, report: &Report, exit: Exit) -> Outcome {
+    pub fn finish(mut self, args: &Args, report: &RunReport, exit: Exit) -> Outcome {
         let mut troubles = self.files.finish();
         if let Some(path) = &args.output.html {
             troubles.extend(write(path, &html::page(report)).err());
@@ -99,10 +99,10 @@ impl Leave {
 }
 
 /// The report on stdout; where no request succeeded, an error instead of empty tables. A bug keeps its exit code.
-fn shown_to_people(report: &Report, exit: Exit) -> Result<(), Failure> {
+fn shown_to_people(report: &RunReport, exit: Exit) -> Result<(), Failure> {
     match report.refused().filter(|_| exit != Exit::Bug) {
         Some(failure) => Err(failure),
-        None => output::data(table::render(report)),
+        None => output::data(text::render(report)),
     }
 }
 

@@ -7,13 +7,13 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::commands::bench::multi_turn::Args;
-use crate::commands::bench::multi_turn::arrange::{Arranged, What};
-use crate::commands::bench::multi_turn::compared::{ComparisonReport, Named, Sides};
-use crate::commands::bench::multi_turn::files::record::{Begins, Ends, Header, Line, SCHEMA};
-use crate::commands::bench::multi_turn::leave::Leave;
-use crate::commands::bench::multi_turn::measure::Measured;
-use crate::commands::bench::multi_turn::report::Report;
-use crate::commands::bench::multi_turn::watch::Watch;
+use crate::commands::bench::multi_turn::comparison::{ComparedSides, ComparisonReport, EndpointLabel};
+use crate::commands::bench::multi_turn::execute::MeasuredRun;
+use crate::commands::bench::multi_turn::files::record::{PassEnd, PassStart, RecordsHeader, RequestRecord, SCHEMA};
+use crate::commands::bench::multi_turn::goal_tracker::GoalTracker;
+use crate::commands::bench::multi_turn::outputs::RunOutputs;
+use crate::commands::bench::multi_turn::plan::{PlannedRun, RunKind};
+use crate::commands::bench::multi_turn::report::RunReport;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::engine::load::Seed;
 use crate::engine::load::session::{Executed, Pass, PassId};
@@ -22,13 +22,13 @@ use crate::engine::load::session::{Executed, Pass, PassId};
 const LINE_MAX: u64 = 1 << 20;
 
 /// A run from its records.
-struct Written {
+struct RecordedRun {
     seed: u64,
     passes: Vec<Pass>,
 }
 
 /// Read the run at `path`, as that of the endpoint number `side`. Of a run of several endpoints it is the first one's.
-fn read(path: &Path, side: usize) -> Result<Written, Failure> {
+fn read(path: &Path, side: usize) -> Result<RecordedRun, Failure> {
     let shown = path.display();
     let wrong = |line: usize, why: String| {
         Failure::usage(format!("{shown}, line {line}: {why}"))
@@ -56,26 +56,26 @@ fn read(path: &Path, side: usize) -> Result<Written, Failure> {
         };
         let bad = |error: serde_json::Error| wrong(number, error.to_string());
         if number == 1 {
-            let header: Header = serde_json::from_value(value).map_err(bad)?;
+            let header: RecordsHeader = serde_json::from_value(value).map_err(bad)?;
             if header.schema != SCHEMA {
                 return Err(wrong(1, format!("its schema is {}, not {SCHEMA}", header.schema)));
             }
             seed = Some(header.run.seed);
         } else if let Some(begins) = value.get("begins") {
-            let begins: Begins = serde_json::from_value(begins.clone()).map_err(bad)?;
+            let begins: PassStart = serde_json::from_value(begins.clone()).map_err(bad)?;
             if *first.get_or_insert_with(|| begins.side.clone()) == begins.side {
                 let side_name = ["A", "B"][side].to_owned();
                 let id = PassId { side, side_name, name: begins.name, block: begins.block };
                 passes.insert(begins.pass, (Pass::new(id), false));
             }
         } else if let Some(ends) = value.get("ends") {
-            let ends: Ends = serde_json::from_value(ends.clone()).map_err(bad)?;
+            let ends: PassEnd = serde_json::from_value(ends.clone()).map_err(bad)?;
             if let Some((pass, ended)) = passes.get_mut(&ends.pass) {
                 *ended = !ends.stopped;
                 pass.ran.unfinished = ends.unfinished;
             }
         } else {
-            let line: Line = serde_json::from_value(value).map_err(bad)?;
+            let line: RequestRecord = serde_json::from_value(value).map_err(bad)?;
             if let Some((pass, _)) = passes.get_mut(&line.pass) {
                 pass.add(&line.record(), true);
             }
@@ -86,7 +86,7 @@ fn read(path: &Path, side: usize) -> Result<Written, Failure> {
         pass.ran.stopped = !ended;
         pass
     });
-    Ok(Written { seed, passes: passes.collect() })
+    Ok(RecordedRun { seed, passes: passes.collect() })
 }
 
 impl Args {
@@ -96,7 +96,7 @@ impl Args {
     /// What the user has to know.
     pub(in crate::commands::bench) fn run_against(mut self, before: &str, after: &str) -> Outcome {
         let a = read(Path::new(before), 0)?;
-        let named = |name: &str, target: &str| Named { name: name.to_owned(), target: target.to_owned() };
+        let named = |name: &str, target: &str| EndpointLabel { name: name.to_owned(), target: target.to_owned() };
         let mut passes = a.passes;
         let mut doubts = Vec::new();
         let (leave, measured) = if after.contains("://") {
@@ -108,14 +108,14 @@ impl Args {
             self.settle()?;
             self.look_over(true)?;
             self.ask_server()?;
-            let Arranged { mut session, what: What::Run, doubts: more } = self.arranged()? else {
+            let PlannedRun { mut session, what: RunKind::Run, doubts: more } = self.arranged()? else {
                 return Err(Failure::usage("a run from a file is compared with one run")
                     .next("leave out --a-a, sweeps and presets of several"));
             };
             session.keep_figures = true;
             doubts.extend(more);
-            let mut leave = Leave::open(&self, &self.work(&session))?;
-            let measured = leave.carry_out(session, &mut Watch::new(&[]))?;
+            let mut leave = RunOutputs::open(&self, &self.work(&session))?;
+            let measured = leave.carry_out(session, &mut GoalTracker::new(&[]))?;
             (leave, measured)
         } else {
             let mut b = read(Path::new(after), 1)?;
@@ -128,16 +128,19 @@ impl Args {
             }
             passes.append(&mut b.passes);
             let executed = Executed { passes: Vec::new(), broke: None, stopped: false };
-            (Leave::open(&self, "")?, Measured { sides: Vec::new(), executed, signal: None, doubts: Vec::new() })
+            (
+                RunOutputs::open(&self, "")?,
+                MeasuredRun { sides: Vec::new(), executed, signal: None, doubts: Vec::new() },
+            )
         };
-        let mut report = Report::of(&self, leave.identity.clone(), &measured);
+        let mut report = RunReport::of(&self, leave.identity.clone(), &measured);
         report.doubts.extend(doubts);
         let bugs = measured.bugs();
         passes.extend(measured.executed.passes.into_iter().map(|mut pass| {
             (pass.id.side, pass.id.side_name) = (1, "B".to_owned());
             pass
         }));
-        let sides = Sides { pair: [0, 1], floor: None };
+        let sides = ComparedSides { pair: [0, 1], floor: None };
         let seed = Seed(self.load.seed);
         let comparison =
             ComparisonReport::of(&self.compare, seed, &passes, sides, [named("A", before), named("B", after)]);

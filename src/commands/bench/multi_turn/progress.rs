@@ -70,7 +70,7 @@ impl Screen {
 
 /// Sums over one look.
 #[derive(Clone, Copy, Debug, Default)]
-struct Slot {
+struct ProgressWindow {
     ended: u64,
     tokens: u64,
     first_tokens: u64,
@@ -84,31 +84,31 @@ struct Slot {
 
 /// What is known of the pass in hand.
 #[derive(Default)]
-struct State {
+struct ProgressState {
     pass: Option<(PassId, u64, Arc<Live>)>,
     began: Mono,
     failed: u64,
     /// What came since the last look.
-    fresh: Slot,
-    slots: VecDeque<Slot>,
+    fresh: ProgressWindow,
+    slots: VecDeque<ProgressWindow>,
     tokens: u64,
 }
 
 /// The observer.
-pub(in crate::commands::bench) struct View {
-    state: Arc<Mutex<State>>,
+pub(in crate::commands::bench) struct ProgressView {
+    state: Arc<Mutex<ProgressState>>,
     screen: Screen,
     /// Dropped to end the thread.
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl View {
+impl ProgressView {
     /// Begin to look, unless it is to be hidden. A host without a thread for it shows nothing.
-    pub fn new(screen: Screen, hidden: bool) -> View {
-        let state = Arc::new(Mutex::new(State::default()));
+    pub fn new(screen: Screen, hidden: bool) -> ProgressView {
+        let state = Arc::new(Mutex::new(ProgressState::default()));
         let (stop, stopped) = channel::<()>();
-        let mut view = View { state: Arc::clone(&state), screen: screen.clone(), stop: None, thread: None };
+        let mut view = ProgressView { state: Arc::clone(&state), screen: screen.clone(), stop: None, thread: None };
         if !screen.quiet && !hidden {
             let looks = move || {
                 let mut looks = 0_u32;
@@ -132,12 +132,12 @@ impl View {
         view
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, ProgressState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for View {
+impl Drop for ProgressView {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
@@ -147,10 +147,10 @@ impl Drop for View {
     }
 }
 
-impl Observer for View {
+impl Observer for ProgressView {
     fn begins(&mut self, pass: &PassId, _: u64, requests: u64, live: &Arc<Live>) {
         let pass = Some((pass.clone(), requests, Arc::clone(live)));
-        *self.state() = State { pass, began: RealEnv::new().now(), ..State::default() };
+        *self.state() = ProgressState { pass, began: RealEnv::new().now(), ..ProgressState::default() };
     }
 
     fn record(&mut self, _: &PassId, record: &Record) {
@@ -193,7 +193,7 @@ impl Observer for View {
 
 /// What is shown.
 #[derive(Clone, Debug, PartialEq)]
-struct Shown {
+struct ProgressSnapshot {
     label: String,
     seconds: u64,
     ended: u64,
@@ -207,9 +207,9 @@ struct Shown {
     cached: Option<[f64; 4]>,
 }
 
-impl State {
+impl ProgressState {
     /// Close the look in hand and say what is to be shown.
-    fn look(&mut self, now: Mono) -> Option<Shown> {
+    fn look(&mut self, now: Mono) -> Option<ProgressSnapshot> {
         let (id, requests, live) = self.pass.as_ref()?;
         let (sent, ended) = (live.sent.load(Ordering::Relaxed), live.ended.load(Ordering::Relaxed));
         let tokens = live.tokens.load(Ordering::Relaxed);
@@ -221,14 +221,14 @@ impl State {
             self.slots.pop_front();
         }
         let seconds = LOOK.as_secs_f64() * self.slots.len() as f64;
-        let sum = |of: fn(&Slot) -> u64| self.slots.iter().map(of).sum::<u64>();
+        let sum = |of: fn(&ProgressWindow) -> u64| self.slots.iter().map(of).sum::<u64>();
         let first_tokens = sum(|slot| slot.first_tokens);
         let ttft: Duration = self.slots.iter().map(|slot| slot.ttft).sum();
         let prompt = sum(|slot| slot.prompt);
         let tiers = [sum(|slot| slot.device), sum(|slot| slot.host), sum(|slot| slot.storage)];
         let all = tiers.iter().sum::<u64>() + sum(|slot| slot.somewhere);
         let percent = |part: u64| 100.0 * part as f64 / prompt as f64;
-        Some(Shown {
+        Some(ProgressSnapshot {
             label: format!("{} {}", id.side_name, id.name),
             seconds: now.since(self.began).as_secs(),
             ended,
@@ -243,7 +243,7 @@ impl State {
     }
 }
 
-impl Shown {
+impl ProgressSnapshot {
     fn figures(&self) -> String {
         let mut text = format!("{:.1} requests/s, {:.0} tokens/s", self.requests_per_s, self.tokens_per_s);
         if let Some(ttft) = self.ttft {
@@ -290,15 +290,15 @@ mod tests {
         let live = Arc::new(Live::default());
         live.sent.store(30, Ordering::Relaxed);
         let id = PassId { side: 0, side_name: "A".to_owned(), name: "run".to_owned(), block: 0 };
-        let mut state = State { pass: Some((id, 100, Arc::clone(&live))), ..State::default() };
-        let slot = Slot {
+        let mut state = ProgressState { pass: Some((id, 100, Arc::clone(&live))), ..ProgressState::default() };
+        let slot = ProgressWindow {
             ended: 1,
             first_tokens: 1,
             ttft: Duration::from_millis(40),
             prompt: 200,
             device: 50,
             storage: 100,
-            ..Slot::default()
+            ..ProgressWindow::default()
         };
         for look in 1..=20_u64 {
             live.ended.store(look, Ordering::Relaxed);

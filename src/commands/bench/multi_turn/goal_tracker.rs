@@ -11,7 +11,7 @@ use crate::engine::load::{Live, Record};
 
 /// Some of a pass's requests, as KEP-74 counts them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Work {
+pub(super) struct TurnStats {
     pub requests: u64,
     /// Of prompts and of answers.
     pub tokens: u64,
@@ -21,7 +21,7 @@ pub(super) struct Work {
     gaps: (f64, u64),
 }
 
-impl Work {
+impl TurnStats {
     fn add(&mut self, record: &Record) {
         let exchange = &record.exchange;
         if exchange.outcome != Outcome::Ok {
@@ -58,38 +58,38 @@ impl Work {
 
 /// Of one pass.
 #[derive(Clone, Debug)]
-pub(super) struct Watched {
+pub(super) struct PassStats {
     pub id: PassId,
     pub goodput: Goodput,
     pub steady: Steady,
-    pub first: Work,
-    pub further: Work,
+    pub first: TurnStats,
+    pub further: TurnStats,
 }
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct GoalTracker {
     limits: Vec<Limit>,
     /// A pass fails when a smaller share of it met the limits; after two in a row the rest is not run.
     pub enough: Option<f64>,
     failed: u32,
-    pub passes: Vec<Watched>,
+    pub passes: Vec<PassStats>,
 }
 
-impl Watch {
-    pub fn new(limits: &[Limit]) -> Watch {
-        Watch { limits: limits.to_vec(), enough: None, failed: 0, passes: Vec::new() }
+impl GoalTracker {
+    pub fn new(limits: &[Limit]) -> GoalTracker {
+        GoalTracker { limits: limits.to_vec(), enough: None, failed: 0, passes: Vec::new() }
     }
 }
 
-impl Observer for Watch {
+impl Observer for GoalTracker {
     fn begins(&mut self, pass: &PassId, _: u64, _: u64, _: &Arc<Live>) {
-        self.passes.push(Watched {
+        self.passes.push(PassStats {
             id: pass.clone(),
             goodput: Goodput::new(&self.limits),
             steady: Steady::default(),
-            first: Work::default(),
-            further: Work::default(),
+            first: TurnStats::default(),
+            further: TurnStats::default(),
         });
     }
 

@@ -2,7 +2,7 @@
 //! they did something.
 
 use crate::commands::bench::multi_turn::Args;
-use crate::commands::bench::multi_turn::args::{Api, Name, Phase};
+use crate::commands::bench::multi_turn::args::{Api, DatasetName, Phase};
 use crate::commands::bench::multi_turn::preset::Preset;
 use crate::commands::error::Failure;
 use crate::commands::output;
@@ -26,7 +26,7 @@ impl Args {
 
     fn agree(&self) -> Result<(), Failure> {
         let calls = |phase: &Phase| {
-            matches!(phase, Phase::Flush | Phase::Clear | Phase::Settle | Phase::EvictDevice | Phase::EvictHost)
+            matches!(phase, Phase::Flush | Phase::Clear | Phase::FlushWait | Phase::EvictDevice | Phase::EvictHost)
         };
         if self.server.no_server_calls && (self.phases.flush_cache || self.phases.phases.iter().any(calls)) {
             return Err(Failure::usage(
@@ -52,7 +52,7 @@ impl Args {
     fn unused(&self, compares: bool) -> Vec<String> {
         let (compare, workload, output) = (&self.compare, &self.workload, &self.output);
         let is_dataset = workload.dataset.dataset_name.is_some();
-        let compares = compares || compare.against.is_some() || compare.a_a;
+        let compares = compares || compare.against.is_some() || compare.self_compare;
         let kep74 = self.preset.preset == Some(Preset::Kep74);
         let mut unused = Vec::new();
         if self.endpoint.url.is_some() {
@@ -117,16 +117,24 @@ impl Args {
         let why = "it needs --return-logprob";
         told("--top-logprobs-num", lists && api != Api::Generate && !request.return_logprob, why);
         let dataset = &workload.dataset;
-        let is_of = |names: &[Name]| dataset.dataset_name.is_some_and(|name| names.contains(&name));
+        let is_of = |names: &[DatasetName]| dataset.dataset_name.is_some_and(|name| names.contains(&name));
         let why = "only the dataset speed-bench has categories";
-        told("--speed-bench-category", dataset.speed_bench_category.is_some() && !is_of(&[Name::SpeedBench]), why);
+        told(
+            "--speed-bench-category",
+            dataset.speed_bench_category.is_some() && !is_of(&[DatasetName::SpeedBench]),
+            why,
+        );
         let why = "only the datasets sharegpt and custom have it";
-        told("--prompt-suffix", !dataset.prompt_suffix.is_empty() && !is_of(&[Name::Sharegpt, Name::Custom]), why);
+        told(
+            "--prompt-suffix",
+            !dataset.prompt_suffix.is_empty() && !is_of(&[DatasetName::Sharegpt, DatasetName::Custom]),
+            why,
+        );
         let why = "only the datasets sharegpt, custom and speed-bench have it";
-        let has_template = is_of(&[Name::Sharegpt, Name::Custom, Name::SpeedBench]);
+        let has_template = is_of(&[DatasetName::Sharegpt, DatasetName::Custom, DatasetName::SpeedBench]);
         told("--apply-chat-template", dataset.apply_chat_template && !has_template, why);
         let why = "only the dataset mooncake has rounds";
-        told("--mooncake-num-rounds", dataset.mooncake_num_rounds > 1 && !is_of(&[Name::Mooncake]), why);
+        told("--mooncake-num-rounds", dataset.mooncake_num_rounds > 1 && !is_of(&[DatasetName::Mooncake]), why);
         let empties = self.phases.flush_cache
             || self.phases.phases.iter().any(|phase| matches!(phase, Phase::Flush | Phase::Clear))
             || compares
@@ -145,13 +153,13 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Line {
+    struct TestCommandLine {
         #[command(flatten)]
         args: Args,
     }
 
     fn args(line: &str) -> Args {
-        Line::parse_from(std::iter::once("x").chain(line.split_whitespace())).args
+        TestCommandLine::parse_from(std::iter::once("x").chain(line.split_whitespace())).args
     }
 
     #[test]
@@ -226,7 +234,7 @@ mod tests {
     fn a_negative_number_is_a_wrong_number_and_no_flag() {
         for flag in ["--request-rate", "--num-clients", "--seed", "--margin", "--think-time", "--max-parallel"] {
             for value in ["-1", "-0.5"] {
-                let error = Line::try_parse_from(["x", flag, value]).err().expect(flag).to_string();
+                let error = TestCommandLine::try_parse_from(["x", flag, value]).err().expect(flag).to_string();
                 assert!(error.contains(&format!("invalid value '{value}' for '{flag}")), "{error}");
             }
         }

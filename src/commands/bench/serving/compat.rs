@@ -3,57 +3,57 @@
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use crate::commands::bench::serving::flags::{Effect, Flag, SERVING, Takes};
+use crate::commands::bench::serving::flags::{FlagArgument, FlagEffect, SERVING, ServingFlag};
 use crate::commands::error::Failure;
 
 /// The ones that were given.
 #[derive(Clone, Debug, Default)]
-pub struct Accepted {
-    given: Vec<&'static Flag>,
+pub struct CompatFlags {
+    given: Vec<&'static ServingFlag>,
 }
 
 /// The flags that are parsed here, and what each takes.
-fn all() -> impl Iterator<Item = (&'static Flag, Takes)> {
+fn all() -> impl Iterator<Item = (&'static ServingFlag, FlagArgument)> {
     SERVING.iter().filter_map(|flag| match flag.effect {
-        Effect::Without(takes, _) | Effect::Refused(takes, _) => Some((flag, takes)),
+        FlagEffect::Without(takes, _) | FlagEffect::Refused(takes, _) => Some((flag, takes)),
         _ => None,
     })
 }
 
-impl clap::Args for Accepted {
+impl clap::Args for CompatFlags {
     fn augment_args(command: Command) -> Command {
-        let arg = |(flag, takes): (&'static Flag, Takes)| {
-            let action = if takes == Takes::Nothing { ArgAction::SetTrue } else { ArgAction::Set };
+        let arg = |(flag, takes): (&'static ServingFlag, FlagArgument)| {
+            let action = if takes == FlagArgument::Nothing { ArgAction::SetTrue } else { ArgAction::Set };
             Arg::new(flag.name).long(flag.name).hide(true).action(action)
         };
         command.args(all().map(arg))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        Accepted::augment_args(command)
+        CompatFlags::augment_args(command)
     }
 }
 
-impl clap::FromArgMatches for Accepted {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Accepted, clap::Error> {
-        let is_given = |flag: &&'static Flag| matches.value_source(flag.name) == Some(ValueSource::CommandLine);
-        Ok(Accepted { given: all().map(|(flag, _)| flag).filter(is_given).collect() })
+impl clap::FromArgMatches for CompatFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<CompatFlags, clap::Error> {
+        let is_given = |flag: &&'static ServingFlag| matches.value_source(flag.name) == Some(ValueSource::CommandLine);
+        Ok(CompatFlags { given: all().map(|(flag, _)| flag).filter(is_given).collect() })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Accepted::from_arg_matches(matches)?;
+        *self = CompatFlags::from_arg_matches(matches)?;
         Ok(())
     }
 }
 
-impl Accepted {
+impl CompatFlags {
     /// Is one of them refused?
     ///
     /// # Errors
     /// It is; with the reason.
     pub fn refuse(&self) -> Result<(), Failure> {
         let refused = self.given.iter().find_map(|flag| match flag.effect {
-            Effect::Refused(_, why) => Some((flag, why)),
+            FlagEffect::Refused(_, why) => Some((flag, why)),
             _ => None,
         });
         match refused {
@@ -70,7 +70,7 @@ impl Accepted {
             .given
             .iter()
             .filter_map(|flag| match flag.effect {
-                Effect::Without(_, why) => Some(format!("--{} ({why})", flag.name)),
+                FlagEffect::Without(_, why) => Some(format!("--{} ({why})", flag.name)),
                 _ => None,
             })
             .collect();
@@ -84,13 +84,13 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Line {
+    struct TestCommandLine {
         #[command(flatten)]
-        accepted: Accepted,
+        accepted: CompatFlags,
     }
 
-    fn line(line: &str) -> Accepted {
-        Line::parse_from(std::iter::once("x").chain(line.split_whitespace())).accepted
+    fn line(line: &str) -> CompatFlags {
+        TestCommandLine::parse_from(std::iter::once("x").chain(line.split_whitespace())).accepted
     }
 
     #[test]

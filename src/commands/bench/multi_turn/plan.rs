@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::commands::bench::multi_turn::Args;
 use crate::commands::bench::multi_turn::args::{LoadArgs, Phase, Sweep};
-use crate::commands::bench::multi_turn::compared::{A_A, Sides};
+use crate::commands::bench::multi_turn::comparison::{A_A, ComparedSides};
 use crate::commands::bench::multi_turn::kep74;
+use crate::commands::bench::multi_turn::preflight::all_reached;
 use crate::commands::bench::multi_turn::preset::Preset;
-use crate::commands::bench::multi_turn::reach::all_reached;
 use crate::commands::confirm;
 use crate::commands::error::Failure;
 use crate::commands::output;
@@ -23,19 +23,19 @@ use crate::engine::load::{Pace, Seed};
 
 /// What is to be looked at when the session is over.
 #[derive(Clone, Debug)]
-pub(super) enum What {
+pub(super) enum RunKind {
     /// The passes, no more.
     Run,
-    Comparison(Sides),
+    Comparison(ComparedSides),
     Sweep(Sweep),
     /// The table of KEP-74.
     Kep74,
 }
 
 /// A session that was arranged.
-pub(super) struct Arranged {
+pub(super) struct PlannedRun {
     pub session: Session,
-    pub what: What,
+    pub what: RunKind,
     /// What can be doubted before anything was run.
     pub doubts: Vec<String>,
 }
@@ -51,8 +51,8 @@ impl Args {
     ///
     /// # Errors
     /// They contradict each other.
-    pub(super) fn arranged(&self) -> Result<Arranged, Failure> {
-        let compares = self.compare.against.is_some() || self.compare.a_a;
+    pub(super) fn arranged(&self) -> Result<PlannedRun, Failure> {
+        let compares = self.compare.against.is_some() || self.compare.self_compare;
         let kep74 = self.preset.preset == Some(Preset::Kep74);
         let sweep = self.sweep.sweep();
         if sweep.is_some() && (compares || kep74) {
@@ -64,7 +64,7 @@ impl Args {
                 Failure::usage("a sweep and the preset kep74 have phases of their own").next("leave out --phases")
             );
         }
-        if kep74 && self.compare.a_a {
+        if kep74 && self.compare.self_compare {
             return Err(Failure::usage("the preset kep74 has a table, no noise floor").next("leave out --a-a"));
         }
         if kep74 {
@@ -113,7 +113,7 @@ impl Args {
         Seed(self.load.seed)
     }
 
-    fn run_once(&self) -> Result<Arranged, Failure> {
+    fn run_once(&self) -> Result<PlannedRun, Failure> {
         let (side, recorded) = self.side("A", None, self.seed())?;
         let conversations = side.workload.scripts().len() as u32;
         let mut plan = self.plan("run", 0, 0..conversations, &self.load);
@@ -124,7 +124,7 @@ impl Args {
         all_reached(&sides)?;
         self.confirmed(&sides)?;
         let session = Session { sides, schedule, seed: self.seed(), keep_figures: false };
-        Ok(Arranged { session, what: What::Run, doubts: Vec::new() })
+        Ok(PlannedRun { session, what: RunKind::Run, doubts: Vec::new() })
     }
 
     /// `schedule`, with the profiler started before each measured pass and stopped after it (`--profile`).
@@ -147,7 +147,7 @@ impl Args {
     fn confirmed(&self, sides: &[Side]) -> Result<(), Failure> {
         let has = |phases: &[Phase]| self.phases.phases.iter().any(|phase| phases.contains(phase));
         let between = self.compare.against.is_some()
-            || self.compare.a_a
+            || self.compare.self_compare
             || self.sweep.sweep().is_some()
             || self.preset.preset == Some(Preset::Kep74);
         let flushes = between && self.phases.phases.is_empty() && !self.phases.flush_cache;
@@ -222,11 +222,11 @@ impl Args {
         Ok(flush.then_some(Step::Control(Control::Flush)).into_iter().chain(steps).collect())
     }
 
-    fn compared(&self) -> Result<Arranged, Failure> {
+    fn compared(&self) -> Result<PlannedRun, Failure> {
         let seed = self.seed();
         let (first, recorded) = self.side("A", None, seed)?;
         let mut sides = vec![first];
-        if self.compare.a_a {
+        if self.compare.self_compare {
             let url = self.endpoint.base_of(&sides[0].target);
             sides.push(self.side("A again", Some(&url), seed)?.0);
         }
@@ -260,13 +260,13 @@ impl Args {
         };
         let last = sides.len() - 1;
         let mut schedule = VecDeque::new();
-        let floor = (self.compare.a_a && self.compare.against.is_some()).then_some([0, 1]);
+        let floor = (self.compare.self_compare && self.compare.against.is_some()).then_some([0, 1]);
         if let Some(floor) = floor {
             schedule.extend(turns(floor, A_A));
         }
         schedule.extend(turns([0, last], ""));
         let session = Session { sides, schedule, seed, keep_figures: true };
-        Ok(Arranged { session, what: What::Comparison(Sides { pair: [0, last], floor }), doubts })
+        Ok(PlannedRun { session, what: RunKind::Comparison(ComparedSides { pair: [0, last], floor }), doubts })
     }
 
     /// The warm-up, where there are no phases.
@@ -275,7 +275,7 @@ impl Args {
         requests.map(|requests| (0, Step::Control(Control::Warm(requests)))).into_iter().collect()
     }
 
-    fn swept(&self, sweep: Sweep) -> Result<Arranged, Failure> {
+    fn swept(&self, sweep: Sweep) -> Result<PlannedRun, Failure> {
         let (word, values) = match &sweep {
             Sweep::Rate(values) => ("rate", values),
             Sweep::Concurrency(values) => ("concurrency", values),
@@ -315,10 +315,10 @@ impl Args {
             schedule.push_back((index, Step::Pass(Box::new(plan))));
         }
         let session = Session { sides, schedule, seed: self.seed(), keep_figures: false };
-        Ok(Arranged { session, what: What::Sweep(sweep), doubts })
+        Ok(PlannedRun { session, what: RunKind::Sweep(sweep), doubts })
     }
 
-    fn kep74(&self) -> Result<Arranged, Failure> {
+    fn kep74(&self) -> Result<PlannedRun, Failure> {
         let seed = self.seed();
         let mut one_turn = self.clone();
         one_turn.workload.first_turns();
@@ -357,6 +357,6 @@ impl Args {
         back.iter().for_each(|at| pass(2 * at, kep74::REPLAY, false));
         there.iter().for_each(|at| pass(2 * at + 1, kep74::TRUE, flush));
         let session = Session { sides, schedule, seed, keep_figures: false };
-        Ok(Arranged { session, what: What::Kep74, doubts })
+        Ok(PlannedRun { session, what: RunKind::Kep74, doubts })
     }
 }

@@ -1,24 +1,24 @@
 //! A line for every request as it ends (`--print-requests`).
 
-use crate::commands::bench::multi_turn::live::Screen;
+use crate::commands::bench::multi_turn::progress::Screen;
 use crate::engine::load::Record;
 use crate::engine::load::session::{Observer, PassId};
 use crate::engine::load::target::Outcome;
 
 /// The observer.
-pub(super) struct Printed {
+pub(super) struct RequestLog {
     screen: Screen,
     on: bool,
 }
 
-impl Printed {
+impl RequestLog {
     /// One that prints on `screen`, if it is `on`.
-    pub fn new(screen: Screen, on: bool) -> Printed {
-        Printed { screen, on }
+    pub fn new(screen: Screen, on: bool) -> RequestLog {
+        RequestLog { screen, on }
     }
 }
 
-impl Observer for Printed {
+impl Observer for RequestLog {
     fn record(&mut self, pass: &PassId, record: &Record) {
         if !self.on {
             return;

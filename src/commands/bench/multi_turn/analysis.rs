@@ -1,41 +1,41 @@
 //! What follows from the passes of a session together.
 
 use crate::commands::bench::multi_turn::Args;
-use crate::commands::bench::multi_turn::arrange::What;
-use crate::commands::bench::multi_turn::compared::{ComparisonReport, Named};
-use crate::commands::bench::multi_turn::goals::Goals;
+use crate::commands::bench::multi_turn::comparison::{ComparisonReport, EndpointLabel};
+use crate::commands::bench::multi_turn::execute::MeasuredRun;
+use crate::commands::bench::multi_turn::goal_tracker::GoalTracker;
+use crate::commands::bench::multi_turn::goals::GoalsReport;
 use crate::commands::bench::multi_turn::kep74::Kep74Report;
-use crate::commands::bench::multi_turn::measure::Measured;
-use crate::commands::bench::multi_turn::report::Report;
-use crate::commands::bench::multi_turn::swept::SweepReport;
-use crate::commands::bench::multi_turn::watch::Watch;
+use crate::commands::bench::multi_turn::plan::RunKind;
+use crate::commands::bench::multi_turn::report::RunReport;
+use crate::commands::bench::multi_turn::sweep_report::SweepReport;
 use crate::commands::error::Exit;
 use crate::engine::load::Seed;
 use crate::engine::load::session::Pass;
 
 impl Args {
     /// Put into `report` what follows from the passes together.
-    pub(super) fn look(&self, what: &What, measured: &Measured, watch: &Watch, report: &mut Report) {
+    pub(super) fn look(&self, what: &RunKind, measured: &MeasuredRun, watch: &GoalTracker, report: &mut RunReport) {
         let passes = &measured.executed.passes;
         for ((told, pass), watched) in report.passes.iter_mut().zip(passes).zip(&watch.passes) {
-            let goals = Goals::of(&self.goals, watched, pass);
-            if matches!(what, What::Run) {
+            let goals = GoalsReport::of(&self.goals, watched, pass);
+            if matches!(what, RunKind::Run) {
                 told.doubts.extend(goals.doubt(pass));
             }
             told.goals = Some(goals);
         }
         let named = |side: usize| {
             let (name, target) = &measured.sides[side];
-            Named { name: name.clone(), target: target.url() }
+            EndpointLabel { name: name.clone(), target: target.url() }
         };
         match what {
-            What::Run => {}
-            What::Comparison(sides) => {
+            RunKind::Run => {}
+            RunKind::Comparison(sides) => {
                 let [a, b] = sides.pair.map(named);
                 report.comparison =
                     Some(ComparisonReport::of(&self.compare, Seed(self.load.seed), passes, *sides, [a, b]));
             }
-            What::Sweep(sweep) => {
+            RunKind::Sweep(sweep) => {
                 let stopped = measured.executed.stopped || measured.executed.broke.is_some();
                 report.sweep = Some(SweepReport::of(&self.goals, sweep, passes, &watch.passes, stopped));
                 let pairs = report.passes.iter().zip(passes);
@@ -50,7 +50,7 @@ impl Args {
                     ));
                 }
             }
-            What::Kep74 => {
+            RunKind::Kep74 => {
                 let with = self.compare.against.is_some().then(|| named(measured.sides.len() - 1).target);
                 report.kep74 = Some(Kep74Report::of(&watch.passes, named(0).target, with));
             }
@@ -58,15 +58,17 @@ impl Args {
     }
 
     /// Did fewer requests than wanted meet the limits? In a sweep that is what is looked for.
-    fn missed(&self, what: &What, measured: &Measured, watch: &Watch) -> bool {
-        let Some(wanted) = self.goals.require_goodput.filter(|_| !matches!(what, What::Sweep(_))) else { return false };
+    fn missed(&self, what: &RunKind, measured: &MeasuredRun, watch: &GoalTracker) -> bool {
+        let Some(wanted) = self.goals.require_goodput.filter(|_| !matches!(what, RunKind::Sweep(_))) else {
+            return false;
+        };
         let sent: u64 = measured.executed.passes.iter().map(Pass::sent).sum();
         let met: u64 = watch.passes.iter().map(|pass| pass.goodput.met).sum();
         (met as f64) < wanted * sent as f64
     }
 
     /// The exit code of it all.
-    pub(super) fn exit(&self, what: &What, measured: &Measured, watch: &Watch, report: &Report) -> Exit {
+    pub(super) fn exit(&self, what: &RunKind, measured: &MeasuredRun, watch: &GoalTracker, report: &RunReport) -> Exit {
         // What measured nothing did not go well.
         let is_empty = measured.executed.passes.iter().all(|pass| pass.sent() == 0);
         if measured.bugs() > 0 {

@@ -1,18 +1,23 @@
 //! The report for people at a terminal.
 
-use crate::commands::bench::multi_turn::report::Report;
+use crate::commands::bench::multi_turn::report::RunReport;
 use crate::commands::bench::serving;
+use crate::commands::table;
 
-pub(super) fn render(report: &Report) -> String {
+pub(super) fn render(report: &RunReport) -> String {
     let figures = report.serving.as_ref().map(serving::figures::text);
     let plots = report.passes.iter().filter(|_| report.plot).map(|pass| serving::plot::text(&pass.series));
     let before: String = figures.into_iter().chain(plots).map(|text| text + "\n").collect();
     before + &sections(report)
 }
 
-fn sections(report: &Report) -> String {
-    let sections: Vec<String> =
-        report.sections().iter().map(|section| section.text()).filter(|text| !text.is_empty()).collect();
+fn sections(report: &RunReport) -> String {
+    let sections: Vec<String> = report
+        .sections()
+        .iter()
+        .map(|section| section.render(table::width()))
+        .filter(|text| !text.is_empty())
+        .collect();
     let mut text = sections.join("\n");
     let doubts = report.all_doubts();
     if !doubts.is_empty() && !text.is_empty() {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::commands::bench::multi_turn::Args;
-use crate::commands::bench::multi_turn::args::{Api, Name};
+use crate::commands::bench::multi_turn::args::{Api, DatasetName};
 use crate::commands::error::Failure;
 use crate::commands::output;
 use crate::commands::runtime;
@@ -46,14 +46,14 @@ impl Args {
             if self.phases.phases.is_empty() {
                 self.phases.warmup_requests.get_or_insert(WARMUP);
             }
-            let name = *dataset.dataset_name.get_or_insert(Name::Sharegpt);
+            let name = *dataset.dataset_name.get_or_insert(DatasetName::Sharegpt);
             // bench_serving sends only first turns of these.
-            dataset.first_turn_only |= matches!(name, Name::Sharegpt | Name::Custom);
+            dataset.first_turn_only |= matches!(name, DatasetName::Sharegpt | DatasetName::Custom);
         } else {
             self.load.max_parallel.get_or_insert(IN_FLIGHT);
             // A line of bench_serving: its default dataset is ShareGPT. Here all turns are sent.
             if self.endpoint.backend.is_some() && dataset.dataset_name.is_none() {
-                dataset.dataset_name = dataset.dataset_path.is_some().then_some(Name::Sharegpt);
+                dataset.dataset_name = dataset.dataset_path.is_some().then_some(DatasetName::Sharegpt);
                 // Without a file the conversations are made up: as many.
                 self.workload.num_clients =
                     dataset.num_prompts.filter(|prompts| *prompts > 0).unwrap_or(self.workload.num_clients);
