@@ -155,6 +155,26 @@ fn paths_in_the_documents_exist() {
     assert_eq!(missing, [""; 0]);
 }
 
+/// `cargo test MODULE` in the documents selects something.
+#[test]
+fn test_filters_in_the_documents_name_modules() {
+    let sources = [crate::style::sources("src"), crate::style::sources("tests")].concat();
+    let mut unknown = Vec::new();
+    for (_, text) in documents() {
+        for command in quoted(&text).into_iter().filter_map(|word| word.strip_prefix("cargo test ")) {
+            let Some(module) = command.rsplit("::").next().filter(|module| !module.is_empty() && *module != "NAME")
+            else {
+                continue;
+            };
+            let is_there = |path: &Path| path.with_extension("").components().any(|part| part.as_os_str() == module);
+            if !command.starts_with('-') && !sources.iter().any(|(path, _)| is_there(path)) {
+                unknown.push(command.to_owned());
+            }
+        }
+    }
+    assert_eq!(unknown, [""; 0]);
+}
+
 /// Every problem that doctor knows has its section, with the number and a command.
 #[test]
 fn troubleshooting_has_a_section_for_each_problem() {
