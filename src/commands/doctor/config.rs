@@ -16,8 +16,8 @@ pub(super) fn read(args: &Args, tree: &Tree) -> Result<Question, Failure> {
         .into_iter()
         // What is in a folder may be about something else.
         .filter(|input| {
-            !input.is_of_folder
-                || doctor::file(input.name.as_str(), &input.bytes).is_none_or(|e| !input.is_passed_over(&e))
+            !input.is_from_folder
+                || doctor::file(input.name.as_str(), &input.bytes).is_none_or(|e| !input.is_skipped(&e))
         })
         .map(|input| (input.name, input.bytes))
         .collect();

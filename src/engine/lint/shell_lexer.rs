@@ -1,41 +1,41 @@
-//! Shell text as commands of words, each with its line. Pure text: nothing is run or expanded here but by [`expand`].
+//! Splits shell text into commands and words with their line numbers. Nothing is executed. Only [`expand`] substitutes variables.
 //!
-//! Of the shell's grammar there is what start scripts use: quotes, `\` at the end of a line, comments, `&&` `||` `;` `|` `&`,
-//! parentheses, redirections, here-documents, `$(..)` kept as one piece. Control words (`if`, `then`, `do`) are dropped.
+//! Supports the syntax of typical start scripts: quotes, `\` at the end of a line, comments, `&&` `||` `;` `|` `&`, parentheses,
+//! redirections and here-documents. `$(..)` stays one word. Keywords (`if`, `then`, `do`) are dropped.
 
 use std::collections::VecDeque;
 
-/// A word of a command.
+/// One word of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Word {
+pub struct ShellWord {
     pub text: String,
-    /// The line that it begins on.
+    /// The line on which the word begins.
     pub line: u32,
-    /// Was all of it in single quotes, so that `$` is a letter?
+    /// Whether the whole word was in single quotes, so that `$` is an ordinary character.
     pub literal: bool,
 }
 
-/// Control words after which a command may stand.
+/// Keywords that a command may follow.
 const CONTROL: &[&str] = &["if", "then", "else", "elif", "do", "while", "until", "!", "{", "}", "fi", "done", "esac"];
 
-/// The commands of `text`, whose first line has the number `line`.
-pub fn commands(text: &str, line: u32) -> Vec<Vec<Word>> {
+/// The commands of `text`. `line` is the number of its first line.
+pub fn commands(text: &str, line: u32) -> Vec<Vec<ShellWord>> {
     let mut reader =
-        Reader { rest: text.chars().collect(), line, out: Vec::new(), current: Vec::new(), heredocs: Vec::new() };
+        ShellLexer { rest: text.chars().collect(), line, out: Vec::new(), current: Vec::new(), heredocs: Vec::new() };
     reader.run();
     reader.out
 }
 
-struct Reader {
+struct ShellLexer {
     rest: VecDeque<char>,
     line: u32,
-    out: Vec<Vec<Word>>,
-    current: Vec<Word>,
-    /// Ends of here-documents that begin after this line.
+    out: Vec<Vec<ShellWord>>,
+    current: Vec<ShellWord>,
+    /// Terminators of the here-documents that begin after this line.
     heredocs: Vec<String>,
 }
 
-impl Reader {
+impl ShellLexer {
     fn peek(&self, at: usize) -> Option<char> {
         self.rest.get(at).copied()
     }
@@ -95,7 +95,7 @@ impl Reader {
                 }
                 _ => {
                     let word = self.word();
-                    // A comment between backquotes is how one is put between the lines of a command: it leaves no word.
+                    // Scripts put comments between the lines of a command in backquotes. They expand to nothing.
                     if !word.text.starts_with("$#") || word.text.len() == 2 {
                         self.current.push(word);
                     }
@@ -105,7 +105,7 @@ impl Reader {
         self.end_command();
     }
 
-    /// `>file`, `2>&1`, `<<EOF`: its target is no word of the command.
+    /// Consumes `>file`, `2>&1` or `<<EOF`. The target is not a word of the command.
     fn redirection(&mut self) {
         let mut sign = String::new();
         while let Some(c) = self.peek(0).filter(|c| matches!(c, '<' | '>' | '&' | '-' | '|')) {
@@ -140,7 +140,7 @@ impl Reader {
         }
     }
 
-    fn word(&mut self) -> Word {
+    fn word(&mut self) -> ShellWord {
         let (line, mut text, mut literal, mut any) = (self.line, String::new(), true, false);
         while let Some(c) = self.peek(0) {
             match c {
@@ -184,7 +184,7 @@ impl Reader {
                 }
             }
         }
-        Word { text, line, literal: literal && any }
+        ShellWord { text, line, literal: literal && any }
     }
 
     fn double_quoted(&mut self, text: &mut String) {
@@ -214,7 +214,7 @@ impl Reader {
         }
     }
 
-    /// `$(..)` or `${..}` with what is in it, as it stands.
+    /// Appends `$(..)` or `${..}` unchanged.
     fn dollar(&mut self, text: &mut String) {
         let mut depth = 0u32;
         while let Some(c) = self.next() {
@@ -233,10 +233,10 @@ impl Reader {
     }
 }
 
-/// The longest text that an expansion makes.
+/// Limit on the length of an expanded text.
 const EXPANDED_MAX: usize = 1 << 13;
 
-/// `text` with `$NAME`, `${NAME}`, `${NAME:-default}` and `$(NAME)` replaced by what `value` knows; what it does not know stays.
+/// `text` with `$NAME`, `${NAME}`, `${NAME:-default}` and `$(NAME)` replaced by `value(NAME)`. Unknown names stay unchanged.
 pub fn expand(text: &str, value: &dyn Fn(&str) -> Option<String>) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -272,7 +272,7 @@ pub fn expand(text: &str, value: &dyn Fn(&str) -> Option<String>) -> String {
     out
 }
 
-/// Can `text` be the name of a variable?
+/// Whether `text` is a valid variable name.
 pub fn is_name(text: &str) -> bool {
     !text.is_empty()
         && !text.starts_with(|c: char| c.is_ascii_digit())
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_continuations_and_operators() {
+    fn quotes_continuations_and_operators_are_parsed() {
         assert_eq!(
             words("a \"b c\" 'd\"e' \\\n  f>log 2>&1 && g; # no\nh \"x\\\"y\" | i"),
             [vec!["a", "b c", "d\"e", "f"], vec!["g"], vec!["h", "x\"y"], vec!["i"]]
@@ -296,14 +296,14 @@ mod tests {
     }
 
     #[test]
-    fn a_word_knows_its_line_across_continuations_and_quotes() {
+    fn words_carry_their_line_across_continuations_and_quotes() {
         let all = commands("\na \\\n  b \\\n  \"c\nd\" e\n", 10);
         let lines: Vec<u32> = all[0].iter().map(|w| w.line).collect();
         assert_eq!(lines, [11, 12, 13, 14]);
     }
 
     #[test]
-    fn here_documents_and_control_words_are_no_commands() {
+    fn here_documents_and_keywords_are_not_commands() {
         assert_eq!(
             words("if true; then\n cat <<EOF > f\nmooncake_master --x\nEOF\n run me\nfi\n"),
             [vec!["true"], vec!["cat"], vec!["run", "me"]]
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_expanded_and_the_rest_stays() {
+    fn known_variables_are_expanded_and_others_stay() {
         let value = |name: &str| (name == "A").then(|| "1".to_owned());
         assert_eq!(expand("x$A-${A}_$(A) $B ${B:-2} ${C} $(date) $", &value), "x1-1_1 $B 2 ${C} $(date) $");
     }
