@@ -185,11 +185,14 @@ fn lint_finds_no_mistake_in_what_is_written() {
                 let path = folder.path().join(&file);
                 std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
                 std::fs::write(&path, text).expect("written");
-                let run = mcctl(&["lint", path.to_str().expect("text")]);
+                let run = mcctl(&["lint", "--json", path.to_str().expect("text")]);
                 assert_eq!(run.code, 0, "{name} {format} {file}: {run:?}");
-                assert!(run.stdout.contains(" 0 errors, 0 warnings"), "{name} {format} {file}: {}", run.stdout);
-                let sees = ["docker", "compose", "sglang"].contains(&format) || file.ends_with(".service");
-                assert!(!sees || !run.stdout.contains(" 0 processes"), "{name} {format} {file}: {}", run.stdout);
+                let report: serde_json::Value = serde_json::from_str(&run.stdout).expect("JSON");
+                let above_info = [&report["counts"]["error"], &report["counts"]["warning"]];
+                assert!(above_info.iter().all(|count| **count == 0), "{name} {format} {file}: {report}");
+                let has_processes = ["docker", "compose", "sglang"].contains(&format) || file.ends_with(".service");
+                let processes = report["processes"].as_array().expect("a list");
+                assert!(!has_processes || !processes.is_empty(), "{name} {format} {file}: {report}");
             }
         }
     }

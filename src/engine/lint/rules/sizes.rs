@@ -20,18 +20,18 @@ pub fn grammar(view: &DeploymentView<'_>, out: &mut Findings) {
                 (ProcessRole::Sglang(_), _) if key == "local_buffer_size" => {}
                 (ProcessRole::Sglang(_), _) => {
                     if let Err(error) = size_text::sglang_segment(&located.text) {
-                        wrong(out, key, &located, &error, whole_gb(&located.text));
+                        invalid_size(out, key, &located, &error, whole_gb(&located.text));
                     }
                 }
                 (ProcessRole::Store | ProcessRole::RealClient, Implementation::Upstream) => {
                     if let Err(error) = size_text::store(&located.text) {
-                        wrong(out, key, &located, &error, store_spelling(&located.text));
+                        invalid_size(out, key, &located, &error, store_spelling(&located.text));
                     }
                 }
                 (ProcessRole::Environment, _) => {
                     let (sglang, store) = (size_text::sglang_segment(&located.text), size_text::store(&located.text));
                     if let (Err(_), Err(error)) = (&sglang, &store) {
-                        wrong(out, key, &located, error, whole_gb(&located.text));
+                        invalid_size(out, key, &located, error, whole_gb(&located.text));
                     }
                 }
                 _ => {}
@@ -46,7 +46,7 @@ pub fn grammar(view: &DeploymentView<'_>, out: &mut Findings) {
                 Ok(n) => format!("write --hicache-size {n}"),
                 Err(_) => "write a whole number of GB (10^9 bytes)".to_owned(),
             };
-            wrong(out, "--hicache-size", located, &error, remedy);
+            invalid_size(out, "--hicache-size", located, &error, remedy);
         }
         for name in ["MC_MMAP_ARENA_POOL_SIZE"] {
             if let Some(located) = process.var(name).filter(|located| !located.text.trim().is_empty())
@@ -64,14 +64,14 @@ pub fn grammar(view: &DeploymentView<'_>, out: &mut Findings) {
     }
 }
 
-fn wrong(out: &mut Findings, what: &str, located: &LocatedValue, error: &PlanError, remedy: String) {
-    let reader = match error {
-        PlanError::NotASize { reader, .. } => {
-            format!("{reader} cannot start: {what} '{}' is not a size", located.text)
+fn invalid_size(out: &mut Findings, what: &str, located: &LocatedValue, error: &PlanError, remedy: String) {
+    let finding = match error {
+        PlanError::NotASize { .. } => {
+            format!("the process exits at startup: {what} '{}' is not a size", located.text)
         }
         _ => format!("{what} '{}' is too large", located.text),
     };
-    out.error(&located.place, reader, error.to_string(), remedy);
+    out.error(&located.place, finding, error.to_string(), remedy);
 }
 
 /// The same size in the syntax of the store service.
