@@ -5,9 +5,11 @@
 pub(in crate::commands) mod inputs;
 mod report;
 
+use std::io::{self, IsTerminal};
+
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::lint::report::Verdict;
-use crate::commands::output;
+use crate::commands::{output, table};
 use crate::engine::check::{Finding, Severity};
 use crate::engine::lint::{CHECKS, FileKind, ReadError, SourceFile, check_deployment, read_each};
 
@@ -106,7 +108,7 @@ impl Args {
     /// An unknown rule, or an invalid release. An unreadable input is reported, and the others are checked.
     pub fn run(self) -> Outcome {
         if self.list {
-            output::data(if self.json { report::list_json() } else { report::list() })?;
+            output::data(if self.json { report::list_json() } else { report::list(table::width()) })?;
             return Ok(Exit::Done);
         }
         for id in self.only.iter().chain(&self.skip) {
@@ -148,12 +150,14 @@ impl Args {
         if self.json {
             output::json(&report::LintReport::new(&names, &unread, &deployment, &findings))?;
         } else if !names.is_empty() {
+            // Editors and scripts parse unwrapped lines.
+            let width = io::stdout().is_terminal().then(table::width);
             let verdict = match unread.len() {
                 0 if fails => Verdict::Failed,
                 0 => Verdict::Passed,
                 count => Verdict::Incomplete(count),
             };
-            output::data(report::text(&deployment, &names, &findings, verdict))?;
+            output::data(report::text(&deployment, &names, &findings, verdict, width))?;
         }
         if !unread.is_empty() {
             return Ok(Exit::Usage);

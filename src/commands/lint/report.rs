@@ -1,11 +1,11 @@
 //! The report as text and as JSON.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use serde::Serialize;
 
 use crate::commands::error::Failure;
+use crate::commands::table::{ReportTable, wrapped_line};
 use crate::engine::check::{Finding, Severity};
 use crate::engine::lint::{CHECKS, Implementation, ParsedDeployment, ProcessRole};
 
@@ -81,35 +81,43 @@ pub enum Verdict {
     Incomplete(usize),
 }
 
-/// The findings in compiler format, each with its evidence and fix, followed by the counts and the verdict.
-pub fn text(deployment: &ParsedDeployment, files: &[&str], findings: &[Finding], verdict: Verdict) -> String {
+/// The findings in compiler format, each with its evidence and fix, followed by the counts and the verdict. Lines wrap at `width`.
+pub fn text(
+    deployment: &ParsedDeployment,
+    files: &[&str],
+    findings: &[Finding],
+    verdict: Verdict,
+    width: Option<usize>,
+) -> String {
+    let line = |text: String| match width {
+        Some(width) => wrapped_line(&text, width),
+        None => text + "\n",
+    };
     let mut out = String::new();
     for finding in findings {
         let place = finding.place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default();
-        // Writing to a String cannot fail.
-        let _ = writeln!(out, "{place}{}: {} [{}]", finding.severity, finding.finding, finding.id);
-        let _ = writeln!(out, "    found: {}", finding.evidence);
-        let _ = writeln!(out, "    next:  {}", finding.remedy);
+        out.push_str(&line(format!("{place}{}: {} [{}]", finding.severity, finding.finding, finding.id)));
+        out.push_str(&line(format!("    found: {}", finding.evidence)));
+        out.push_str(&line(format!("    next:  {}", finding.remedy)));
     }
     let counts = counts(findings);
     let known = deployment.processes.iter().filter(|process| process.role != ProcessRole::Other).count();
     let count = |severity| counts.get(&severity).copied().unwrap_or_default();
-    let _ = writeln!(
-        out,
+    out.push_str(&line(format!(
         "{}, {}, {} info in {} ({})",
         many(count(Severity::Error), "error", "errors"),
         many(count(Severity::Warning), "warning", "warnings"),
         count(Severity::Info),
         many(files.len(), "file", "files"),
         many(known, "process", "processes"),
-    );
-    let _ = match verdict {
-        Verdict::Passed => writeln!(out, "result: passed"),
-        Verdict::Failed => writeln!(out, "result: failed"),
+    )));
+    out.push_str(&match verdict {
+        Verdict::Passed => "result: passed\n".to_owned(),
+        Verdict::Failed => "result: failed\n".to_owned(),
         Verdict::Incomplete(count) => {
-            writeln!(out, "result: incomplete, {} could not be read", many(count, "input", "inputs"))
+            line(format!("result: incomplete, {} could not be read", many(count, "input", "inputs")))
         }
-    };
+    });
     out
 }
 
@@ -117,11 +125,13 @@ fn many(count: usize, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
 }
 
-/// The text of `--list`: each rule and what it checks.
-pub fn list() -> String {
-    let width = CHECKS.iter().map(|check| check.id.len()).max().unwrap_or(0);
-    let rows = CHECKS.iter().map(|check| (check.id, check.about));
-    std::iter::once(("RULE", "CHECKS THAT")).chain(rows).map(|(id, about)| format!("{id:<width$}  {about}\n")).collect()
+/// The text of `--list`: each rule and what it checks, at most `width` columns wide.
+pub fn list(width: usize) -> String {
+    let mut table = ReportTable::new("", &["rule", "checks that"]).text_column(1);
+    for check in CHECKS {
+        table.row([check.id, check.about]);
+    }
+    table.render(width)
 }
 
 /// The document of `--list --json`.
@@ -140,4 +150,32 @@ pub fn list_json() -> String {
     let rules = CHECKS.iter().map(|c| RuleJson { id: c.id, about: c.about, problems: c.problems }).collect();
     let list = RuleListJson { schema: "mcctl.lint-rules/1", rules };
     serde_json::to_string(&list).map(|text| text + "\n").unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rule_table_has_a_header_and_fits_60_columns() {
+        let text = list(60);
+        assert!(text.starts_with("rule"), "{text}");
+        assert!(text.lines().all(|line| line.len() <= 60), "{text}");
+    }
+
+    #[test]
+    fn findings_wrap_only_at_a_given_width() {
+        let finding = Finding {
+            id: "memory-limit",
+            severity: Severity::Error,
+            finding: "a text that is too long for a narrow terminal, ".repeat(3),
+            evidence: "e".to_owned(),
+            remedy: "r".to_owned(),
+            place: None,
+        };
+        let text =
+            |width| text(&ParsedDeployment::default(), &["a"], std::slice::from_ref(&finding), Verdict::Failed, width);
+        assert!(text(Some(60)).lines().all(|line| line.len() <= 60));
+        assert_eq!(text(None).lines().count(), 5);
+    }
 }
