@@ -9,7 +9,7 @@ use mcctl::engine::env::{Env, RealEnv};
 use mcctl::engine::http::{Fetched, Fetcher, Samples};
 use mcctl::engine::master::{MasterConfig, MasterServer};
 use mcctl::engine::metadata::MetadataUri;
-use mcctl::engine::sim::{self, Config, Cost, Running, Storage};
+use mcctl::engine::sim::{self, Config, Cost, RunningSimulator, Storage};
 use mcctl::engine::store::{ClientConfig, Node, NodeConfig, name};
 use mcctl::engine::sys::pages::MemoryPolicy;
 use mcctl::engine::transfer::{Protocol, RdmaWish, TransferConfig, TransferSettings};
@@ -27,7 +27,7 @@ fn quick() -> Config {
 
 /// A simulator, and who asks it.
 struct Sim {
-    running: Running,
+    running: RunningSimulator,
     fetch: Fetcher,
     url: String,
 }

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 
 use crate::commands::bench::multi_turn::{OpenManner, open};
 use crate::commands::error::{Exit, Failure, Outcome};
-use crate::engine::load::workload::dataset::{Format, Sample, SampleFormat};
+use crate::engine::load::workload::dataset::{DatasetFormat, SampleFormat, SampleSpec};
 use crate::engine::load::{Distribution, Seed};
 
 /// The formats, by the names that `--dataset-name` has for them.
@@ -39,16 +39,16 @@ enum SampleDataset {
 impl SampleDataset {
     fn format(self) -> SampleFormat {
         SampleFormat::File(match self {
-            SampleDataset::Sharegpt => Format::ShareGpt,
-            SampleDataset::Custom => Format::Custom,
-            SampleDataset::Openai => Format::OpenAi,
-            SampleDataset::Mooncake => Format::Mooncake,
+            SampleDataset::Sharegpt => DatasetFormat::ShareGpt,
+            SampleDataset::Custom => DatasetFormat::Custom,
+            SampleDataset::Openai => DatasetFormat::OpenAi,
+            SampleDataset::Mooncake => DatasetFormat::Mooncake,
             SampleDataset::Sessions => return SampleFormat::Sessions,
-            SampleDataset::AgenticTrace => Format::Agentic,
-            SampleDataset::Longbench => Format::LongBench,
-            SampleDataset::Ultrachat => Format::UltraChat,
-            SampleDataset::Loogle => Format::Loogle,
-            SampleDataset::SpeedBench => Format::SpeedBench,
+            SampleDataset::AgenticTrace => DatasetFormat::Agentic,
+            SampleDataset::Longbench => DatasetFormat::LongBench,
+            SampleDataset::Ultrachat => DatasetFormat::UltraChat,
+            SampleDataset::Loogle => DatasetFormat::Loogle,
+            SampleDataset::SpeedBench => DatasetFormat::SpeedBench,
         })
     }
 }
@@ -123,7 +123,7 @@ impl Args {
         if let Some(long) = long {
             return Err(Failure::usage(format!("'{long}' is longer than {WORDS_MAX} on average")));
         }
-        let sample = Sample {
+        let sample = SampleSpec {
             format: self.format.format(),
             conversations: self.conversations,
             turns: self.turns,

@@ -16,10 +16,10 @@ use crate::commands::runtime::{self, Signals};
 use crate::commands::table::{self, ReportTable};
 use crate::engine::env::{Env, RealEnv};
 use crate::engine::load::Seed;
-use crate::engine::load::ladder::{Ladder, Rung, Rungs, schedule};
-use crate::engine::load::server::{Info, Server};
-use crate::engine::load::session::{Figure, Observer, Pass, Session, Side};
-use crate::engine::load::workload::Workload;
+use crate::engine::load::ladder::{Ladder, LadderPrompts, LadderTier, schedule};
+use crate::engine::load::server::{ObservationCaveat, ServerClient, ServerInfo};
+use crate::engine::load::session::{Figure, LoadEndpoint, Observer, PassResult, Session};
+use crate::engine::load::workload::LoadWorkload;
 
 /// Lengths where none are given, as far as they fit.
 const LENGTHS: [u32; 8] = [512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536];
@@ -68,7 +68,7 @@ struct LadderReport {
     version: &'static str,
     target: String,
     seed: u64,
-    server: Info,
+    server: ServerInfo,
     #[serde(flatten)]
     ladder: Ladder,
     /// Do the sums over the answers agree with the server's counters, in every pass?
@@ -96,7 +96,7 @@ impl Args {
         }
         let target = self.endpoint.target()?;
         let base = self.endpoint.base_of(&target);
-        self.endpoint.trust_is_used(target.via.tls.is_some() || self.server.has_https())?;
+        self.endpoint.trust_is_used(target.protocol.tls.is_some() || self.server.has_https())?;
         let server = self.server.server(&self.endpoint, &target, true)?;
         let server = server
             .ok_or_else(|| Failure::usage("a ladder needs the server's other routes").next("drop --no-server-calls"))?;
@@ -108,7 +108,7 @@ impl Args {
         // A group is measured while it is whole in L1, beside what its answers take.
         let groups = rungs.groups(device * 2 / 5);
         let has_storage = info.storage.is_some();
-        let mut side = Side::new("A", target, Box::new(rungs.clone()) as Box<dyn Workload + Send>);
+        let mut side = LoadEndpoint::new("A", target, Box::new(rungs.clone()) as Box<dyn LoadWorkload + Send>);
         (side.server, side.vocabulary) = (Some(server), self.vocab_size);
         let seed = rungs.seed;
         let session = Session {
@@ -119,24 +119,25 @@ impl Args {
         };
         let mut told = StepLogger;
         let measured = execute::carry_out(session, Vec::new(), vec![&mut told], &Screen::new(true))?;
-        let mut wanted = vec![Rung::Cold, Rung::Device];
-        wanted.extend(info.has_host.then_some(Rung::Host));
-        wanted.extend(has_storage.then_some(Rung::Storage));
+        let mut wanted = vec![LadderTier::Cold, LadderTier::Device];
+        wanted.extend(info.has_host.then_some(LadderTier::Host));
+        wanted.extend(has_storage.then_some(LadderTier::Storage));
         let passes = &measured.executed.passes;
         let ladder = Ladder::of(&rungs, info.page_size.unwrap_or(1), &figures(passes));
         let mut doubts: Vec<String> = Vec::new();
         doubts.extend(measured.signal.map(|signal| format!("{signal} ended the run early")));
-        doubts.extend(measured.executed.broke.as_ref().map(|broke| format!("not all was done: {broke}")));
-        let lacking = ladder.lacking(&wanted);
-        let stopped = measured.signal.is_some() || measured.executed.broke.is_some();
+        doubts.extend(measured.executed.failed_step.as_ref().map(|broke| format!("not all was done: {broke}")));
+        let lacking = ladder.missing(&wanted);
+        let stopped = measured.signal.is_some() || measured.executed.failed_step.is_some();
         // What a run that ended early did not come to needs no reason of its own.
-        let begun = |at: &&(u32, Rung)| ladder.rungs.iter().any(|rung| (rung.length, rung.tier) == **at);
+        let begun = |at: &&(u32, LadderTier)| ladder.rungs.iter().any(|rung| (rung.length, rung.tier) == **at);
         let told = lacking.iter().filter(|at| !stopped || begun(at));
         let mut said: Vec<String> = told.map(|(length, tier)| lack(*length, *tier, &ladder, &info)).collect();
         doubts.append(&mut said);
-        for doubt in passes.iter().filter_map(|pass| pass.observed.as_ref()).flat_map(|observed| &observed.doubts) {
-            if !doubts.contains(doubt) && !doubt.starts_with("the cache was warm") {
-                doubts.push(doubt.clone());
+        for caveat in passes.iter().filter_map(|pass| pass.observed.as_ref()).flat_map(|observed| &observed.caveats) {
+            let text = caveat.to_string();
+            if !matches!(caveat, ObservationCaveat::WarmCache(_)) && !doubts.contains(&text) {
+                doubts.push(text);
             }
         }
         let agrees: Vec<bool> = passes.iter().filter_map(|pass| pass.observed.as_ref()?.agrees).collect();
@@ -174,7 +175,7 @@ impl Args {
         })
     }
 
-    fn rungs(&self, device: u64) -> Result<Rungs, Failure> {
+    fn rungs(&self, device: u64) -> Result<LadderPrompts, Failure> {
         // Twice, since the filler that pushes it out runs beside nothing else, and an answer takes room.
         let most = device.saturating_sub(u64::from(self.output_length)) / 2;
         let mut lengths = match self.lengths.is_empty() {
@@ -190,7 +191,7 @@ impl Args {
                 .next(format!("give --lengths up to {most}")));
         }
         let seed = self.seed.unwrap_or_else(|| RealEnv::new().rng() >> 16);
-        Ok(Rungs {
+        Ok(LadderPrompts {
             lengths,
             repeats: self.repeats,
             vocabulary: self.vocab_size,
@@ -201,7 +202,7 @@ impl Args {
 }
 
 /// What the server says of itself.
-fn info(server: &Server) -> Result<Info, Failure> {
+fn info(server: &ServerClient) -> Result<ServerInfo, Failure> {
     let told = runtime::block_on(0, async {
         let mut signals = Signals::take()?;
         tokio::select! {
@@ -222,8 +223,8 @@ fn info(server: &Server) -> Result<Info, Failure> {
 }
 
 /// Every request with the tier that was to answer it.
-fn figures(passes: &[Pass]) -> Vec<(Rung, Figure)> {
-    let tier = |pass: &Pass| Rung::ALL.into_iter().find(|rung| rung.name() == pass.id.name);
+fn figures(passes: &[PassResult]) -> Vec<(LadderTier, Figure)> {
+    let tier = |pass: &PassResult| LadderTier::ALL.into_iter().find(|rung| rung.name() == pass.id.name);
     passes
         .iter()
         .filter_map(|pass| Some((tier(pass)?, pass)))
@@ -232,7 +233,7 @@ fn figures(passes: &[Pass]) -> Vec<(Rung, Figure)> {
 }
 
 /// Why a tier answered nothing of a length, as far as that can be told.
-fn lack(length: u32, tier: Rung, ladder: &Ladder, info: &Info) -> String {
+fn lack(length: u32, tier: LadderTier, ladder: &Ladder, info: &ServerInfo) -> String {
     let rung = ladder.rungs.iter().find(|rung| (rung.length, rung.tier) == (length, tier));
     let got = match rung {
         None => "no request went well".to_owned(),
@@ -244,7 +245,7 @@ fn lack(length: u32, tier: Rung, ladder: &Ladder, info: &Info) -> String {
         }
     };
     let threshold = match tier {
-        Rung::Storage if length <= info.prefetch_threshold => {
+        LadderTier::Storage if length <= info.prefetch_threshold => {
             format!(" (L3 is asked for {} tokens at least)", info.prefetch_threshold)
         }
         _ => String::new(),
@@ -314,14 +315,14 @@ fn render(report: &LadderReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::ladder::Measured;
+    use crate::engine::load::ladder::LadderCell;
 
     #[test]
     fn cached_tokens_are_those_of_one_prompt_however_many_there_were() {
         let told = serde_json::json!({"page_size": 16, "max_total_num_tokens": 4096});
-        let rung = Measured {
+        let rung = LadderCell {
             length: 512,
-            tier: Rung::Device,
+            tier: LadderTier::Device,
             requests: 5,
             verified: 5,
             device: 5 * 496,
@@ -336,7 +337,7 @@ mod tests {
             version: "0",
             target: "http://h:1".to_owned(),
             seed: 1,
-            server: Info::read(&told).expect("SGLang's"),
+            server: ServerInfo::read(&told).expect("SGLang's"),
             ladder: Ladder { rungs: vec![rung], ..Ladder::default() },
             agrees: None,
             doubts: Vec::new(),
@@ -345,9 +346,9 @@ mod tests {
         let row = text.lines().find(|line| line.contains(" device ")).expect("its row");
         assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["512", "device", "5/5", "-", "-", "-", "496"]);
         assert!(text.contains("\ncached each: "), "{text}");
-        let none = lack(512, Rung::Host, &report.ladder, &report.server);
+        let none = lack(512, LadderTier::Host, &report.ladder, &report.server);
         assert!(none.ends_with("from host alone: no request went well"), "{none}");
-        let other = lack(512, Rung::Device, &report.ladder, &report.server);
+        let other = lack(512, LadderTier::Device, &report.ladder, &report.server);
         assert!(other.contains("5 requests had 2480 tokens from device"), "{other}");
     }
 }

@@ -17,7 +17,7 @@ use crate::commands::transport::{self, TransportArgs};
 use crate::engine::base::ByteSize;
 use crate::engine::bench::store::{self as bench, Done, Pass, Plan, PlanError, Stop};
 use crate::engine::env::{Env, RealEnv, processors};
-use crate::engine::load::{Seed, Summary};
+use crate::engine::load::{LatencySummary, Seed};
 use crate::engine::store::{Node, NodeError, StoreClient, StoreError};
 use crate::engine::sys::host;
 
@@ -299,7 +299,7 @@ struct OperationReport {
     objects_per_s: f64,
     gb_per_s: f64,
     /// Of a whole batch.
-    latency: Option<Summary>,
+    latency: Option<LatencySummary>,
     missing: u64,
     already_there: u64,
     /// Objects that got fewer copies than were asked for.

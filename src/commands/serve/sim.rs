@@ -259,7 +259,7 @@ pub(in crate::commands) async fn start(
     config: &Config,
     node: Option<&Node<RealEnv>>,
     listen: &Listen,
-) -> Result<sim::Running, Failure> {
+) -> Result<sim::RunningSimulator, Failure> {
     let env = RealEnv::new();
     let storage = node.map(|node| Storage::new(env.clone(), node.client().clone(), config));
     sim::start(env, &listen.at, config.clone(), storage).await.map_err(|error| listen.failure(&error.source))

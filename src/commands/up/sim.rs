@@ -9,7 +9,7 @@ use crate::commands::serve::node::{self, NodePlan};
 use crate::commands::serve::sim::{self, WARNING};
 use crate::engine::base::ByteSize;
 use crate::engine::env::RealEnv;
-use crate::engine::sim::{Config, Running};
+use crate::engine::sim::{Config, RunningSimulator};
 use crate::engine::store::Node;
 
 /// Tokens on the device.
@@ -20,7 +20,7 @@ const LOAD: &str =
 
 /// A simulator that runs, and the client through which it uses the store.
 pub struct Sim {
-    running: Running,
+    running: RunningSimulator,
     client: Node<RealEnv>,
 }
 

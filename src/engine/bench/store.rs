@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::engine::base::Mono;
 use crate::engine::env::Env;
-use crate::engine::load::Histogram;
+use crate::engine::load::LatencyHistogram;
 use crate::engine::store::{StoreClient, StoreError};
 use crate::engine::sys::host::cpu_time;
 use crate::engine::transfer::TransferError;
@@ -68,7 +68,7 @@ pub struct Done {
     /// Objects that failed, by the error's name.
     pub failed: BTreeMap<String, Failed>,
     /// How long batches took.
-    pub latency: Histogram,
+    pub latency: LatencyHistogram,
 }
 
 impl Done {

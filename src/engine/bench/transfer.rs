@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::engine::env::Env;
-use crate::engine::load::Histogram;
+use crate::engine::load::LatencyHistogram;
 use crate::engine::sys::host::cpu_time;
 use crate::engine::sys::{Memory, OutOfRange};
 use crate::engine::transfer::{Op, OpKind, RemoteAddr, TransferEngine, TransferError};
@@ -49,7 +49,7 @@ pub struct Report {
     /// CPU time of this process meanwhile, all threads.
     pub cpu: Duration,
     /// How long batches took.
-    pub batch: Histogram,
+    pub batch: LatencyHistogram,
 }
 
 impl Report {
@@ -133,7 +133,7 @@ pub fn run<E: Env>(
         batches: 0,
         bytes: 0,
         cpu: cpu_time().saturating_sub(cpu),
-        batch: Histogram::default(),
+        batch: LatencyHistogram::default(),
     };
     for share in shares {
         report.batches += share.count();
@@ -181,8 +181,8 @@ impl<'a> Thread<'a> {
         Ok(Thread { engine, plan, ops: (0..plan.batch).map(op).collect::<Result<_, OutOfRange>>()? })
     }
 
-    fn work<E: Env>(&self, end: crate::engine::base::Mono, env: &E) -> Result<Histogram, BenchError> {
-        let mut took = Histogram::default();
+    fn work<E: Env>(&self, end: crate::engine::base::Mono, env: &E) -> Result<LatencyHistogram, BenchError> {
+        let mut took = LatencyHistogram::default();
         let mut now = env.now();
         let mut round = 0;
         while now < end {
@@ -284,7 +284,7 @@ mod tests {
             batches: 10,
             bytes: 4_000_000_000,
             cpu: Duration::from_secs(3),
-            batch: Histogram::default(),
+            batch: LatencyHistogram::default(),
         };
         assert_eq!((report.bytes_per_second(), report.cpu_seconds_per_gb()), (2e9, 0.75));
     }

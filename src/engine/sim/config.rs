@@ -94,13 +94,13 @@ impl Config {
     ///
     /// # Errors
     /// The prompt itself is too long, or empty.
-    pub fn answer_tokens(&self, prompt: u64, asked: Option<u32>) -> Result<u32, Refused> {
+    pub fn answer_tokens(&self, prompt: u64, asked: Option<u32>) -> Result<u32, AdmissionError> {
         let max = self.request_tokens_max();
         if prompt == 0 {
-            return Err(Refused::Empty);
+            return Err(AdmissionError::Empty);
         }
         if prompt >= max {
-            return Err(Refused::TooLong { prompt, max });
+            return Err(AdmissionError::TooLong { prompt, max });
         }
         let asked = asked.unwrap_or(self.output_tokens).max(1);
         Ok(asked.min(u32::try_from(max - prompt).unwrap_or(u32::MAX)))
@@ -109,7 +109,7 @@ impl Config {
 
 /// Why a request is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum AdmissionError {
     /// It has no tokens.
     #[error("The prompt has no tokens.")]
     Empty,

@@ -19,17 +19,17 @@ pub const BANDWIDTH: &[f64] = &[0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0];
 
 /// A histogram of Prometheus.
 #[derive(Clone, Debug)]
-pub struct Buckets {
+pub struct PromHistogram {
     pub bounds: &'static [f64],
     /// How many fell below each bound and above the one before; the last is above all.
     pub counts: Vec<u64>,
     pub sum: f64,
 }
 
-impl Buckets {
+impl PromHistogram {
     /// Empty.
-    pub fn new(bounds: &'static [f64]) -> Buckets {
-        Buckets { bounds, counts: vec![0; bounds.len() + 1], sum: 0.0 }
+    pub fn new(bounds: &'static [f64]) -> PromHistogram {
+        PromHistogram { bounds, counts: vec![0; bounds.len() + 1], sum: 0.0 }
     }
 
     /// Count `value`.
@@ -52,7 +52,7 @@ impl Buckets {
 
 /// Tokens by where they came from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ByTier {
+pub struct TierTokens {
     /// From the device.
     pub device: u64,
     /// From the host.
@@ -64,7 +64,7 @@ pub struct ByTier {
 
 /// Why storage gave less than was found there: SGLang's words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Unfulfilled {
+pub struct UnfulfilledTokens {
     /// Too few to be worth it.
     pub below_threshold: u64,
     /// The host has no room.
@@ -81,48 +81,48 @@ pub struct Unfulfilled {
 
 /// Counts of requests of one kind: streamed, or not.
 #[derive(Clone, Debug)]
-pub struct Finished {
+pub struct FinishedStats {
     pub requests: u64,
     /// Tokens of their prompts.
     pub prompt: u64,
     /// Tokens of their answers.
     pub generation: u64,
     /// From arrival to the first token, seconds.
-    pub first_token: Buckets,
+    pub first_token: PromHistogram,
     /// From arrival to the end.
-    pub whole: Buckets,
+    pub whole: PromHistogram,
     /// Between tokens.
-    pub gaps: Buckets,
+    pub gaps: PromHistogram,
 }
 
-impl Default for Finished {
-    fn default() -> Finished {
-        Finished {
+impl Default for FinishedStats {
+    fn default() -> FinishedStats {
+        FinishedStats {
             requests: 0,
             prompt: 0,
             generation: 0,
-            first_token: Buckets::new(LATENCY),
-            whole: Buckets::new(LATENCY),
-            gaps: Buckets::new(GAPS),
+            first_token: PromHistogram::new(LATENCY),
+            whole: PromHistogram::new(LATENCY),
+            gaps: PromHistogram::new(GAPS),
         }
     }
 }
 
 /// Everything that is counted, since the start.
 #[derive(Clone, Debug)]
-pub struct Counters {
+pub struct SimCounters {
     /// Requests that ended well: not streamed, streamed.
-    pub finished: [Finished; 2],
+    pub finished: [FinishedStats; 2],
     /// Cached tokens of requests that ended well.
-    pub cached: ByTier,
+    pub cached: TierTokens,
     /// Tokens of prompts that were started.
-    pub prefill: ByTier,
+    pub prefill: TierTokens,
     /// Tokens made by decode steps.
     pub decoded: u64,
     /// Requests that ended otherwise.
     pub aborted: u64,
     /// From arrival to the start.
-    pub queue: Buckets,
+    pub queue: PromHistogram,
     /// Tokens evicted from the device.
     pub evicted: u64,
     /// Tokens copied to the host.
@@ -138,26 +138,26 @@ pub struct Counters {
     /// Tokens that came from storage.
     pub prefetched: u64,
     /// Those that did not, by reason.
-    pub unfulfilled: Unfulfilled,
+    pub unfulfilled: UnfulfilledTokens,
     /// Pages of a batch to storage.
-    pub backup_pages: Buckets,
+    pub backup_pages: PromHistogram,
     /// How fast it went.
-    pub backup_bandwidth: Buckets,
+    pub backup_bandwidth: PromHistogram,
     /// Pages of a batch from storage.
-    pub prefetch_pages: Buckets,
+    pub prefetch_pages: PromHistogram,
     /// How fast it went.
-    pub prefetch_bandwidth: Buckets,
+    pub prefetch_bandwidth: PromHistogram,
 }
 
-impl Default for Counters {
-    fn default() -> Counters {
-        Counters {
+impl Default for SimCounters {
+    fn default() -> SimCounters {
+        SimCounters {
             finished: Default::default(),
-            cached: ByTier::default(),
-            prefill: ByTier::default(),
+            cached: TierTokens::default(),
+            prefill: TierTokens::default(),
             decoded: 0,
             aborted: 0,
-            queue: Buckets::new(QUEUE),
+            queue: PromHistogram::new(QUEUE),
             evicted: 0,
             host_backup: 0,
             load_back: 0,
@@ -165,11 +165,11 @@ impl Default for Counters {
             storage_backup_dropped: 0,
             storage_hit: 0,
             prefetched: 0,
-            unfulfilled: Unfulfilled::default(),
-            backup_pages: Buckets::new(PAGES),
-            backup_bandwidth: Buckets::new(BANDWIDTH),
-            prefetch_pages: Buckets::new(PAGES),
-            prefetch_bandwidth: Buckets::new(BANDWIDTH),
+            unfulfilled: UnfulfilledTokens::default(),
+            backup_pages: PromHistogram::new(PAGES),
+            backup_bandwidth: PromHistogram::new(BANDWIDTH),
+            prefetch_pages: PromHistogram::new(PAGES),
+            prefetch_bandwidth: PromHistogram::new(BANDWIDTH),
         }
     }
 }

@@ -3,14 +3,14 @@
 use std::fmt::Write as _;
 
 use crate::engine::sim::config::Config;
-use crate::engine::sim::counters::{Buckets, Counters};
-use crate::engine::sim::scheduler::Gauges;
+use crate::engine::sim::counters::{PromHistogram, SimCounters};
+use crate::engine::sim::scheduler::SimGauges;
 
-struct Page {
+struct MetricsPage {
     text: String,
 }
 
-impl Page {
+impl MetricsPage {
     fn head(&mut self, name: &str, kind: &str, help: &str) {
         let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
     }
@@ -24,7 +24,7 @@ impl Page {
         self.sample(name, labels, value);
     }
 
-    fn counts(&mut self, name: &str, labels: &str, buckets: &Buckets) {
+    fn counts(&mut self, name: &str, labels: &str, buckets: &PromHistogram) {
         let mut below = 0;
         let bounds = buckets.bounds.iter().map(|bound| format!("{bound:?}")).chain(["+Inf".to_owned()]);
         for (bound, count) in bounds.zip(&buckets.counts) {
@@ -37,16 +37,16 @@ impl Page {
 }
 
 /// The page.
-pub fn page(config: &Config, counters: &Counters, gauges: &Gauges) -> String {
+pub fn page(config: &Config, counters: &SimCounters, gauges: &SimGauges) -> String {
     let name = escaped(&config.model);
     let engine = format!("engine_type=\"unified\",model_name=\"{name}\",moe_ep_rank=\"0\",pp_rank=\"0\",tp_rank=\"0\"");
     let radix = "cache_type=\"UnifiedRadixCache\",dp_rank=\"0\",pp_rank=\"0\",tp_rank=\"0\"";
     let storage = "attn_cp_rank=\"0\",attn_cp_size=\"1\",dp_rank=\"0\",pp_rank=\"0\",pp_size=\"1\",storage_backend=\"mooncake\",tp_rank=\"0\"";
     let front = format!("engine_type=\"unified\",model_name=\"{name}\"");
-    let mut page = Page { text: String::new() };
+    let mut page = MetricsPage { text: String::new() };
     page.one("mcctl_sim_info", "gauge", "This is a simulator: no model runs here.", "simulator=\"true\"", 1.0);
     requests(&mut page, &front, counters);
-    let gauge = |page: &mut Page, name: &str, help: &str, value: u64| {
+    let gauge = |page: &mut MetricsPage, name: &str, help: &str, value: u64| {
         page.one(&format!("sglang:{name}"), "gauge", help, &engine, value as f64);
     };
     gauge(&mut page, "num_running_reqs", "Requests that run.", gauges.running);
@@ -85,10 +85,10 @@ pub fn page(config: &Config, counters: &Counters, gauges: &Gauges) -> String {
     page.text
 }
 
-fn requests(page: &mut Page, front: &str, counters: &Counters) {
+fn requests(page: &mut MetricsPage, front: &str, counters: &SimCounters) {
     let labels = |streamed: usize| format!("{front},is_streaming=\"{}\"", streamed == 1);
-    type Count = fn(&crate::engine::sim::counters::Finished) -> u64;
-    let totals: [(&str, &str, Count); 3] = [
+    type CountOf = fn(&crate::engine::sim::counters::FinishedStats) -> u64;
+    let totals: [(&str, &str, CountOf); 3] = [
         ("sglang:prompt_tokens_total", "Tokens of prompts.", |kind| kind.prompt),
         ("sglang:generation_tokens_total", "Tokens of answers.", |kind| kind.generation),
         ("sglang:num_requests_total", "Requests that ended well.", |kind| kind.requests),
@@ -99,8 +99,8 @@ fn requests(page: &mut Page, front: &str, counters: &Counters) {
             page.sample(name, &labels(streamed), count(kind) as f64);
         }
     }
-    type Times = fn(&crate::engine::sim::counters::Finished) -> &Buckets;
-    let times: [(&str, &str, Times); 3] = [
+    type HistogramOf = fn(&crate::engine::sim::counters::FinishedStats) -> &PromHistogram;
+    let times: [(&str, &str, HistogramOf); 3] = [
         ("sglang:time_to_first_token_seconds", "Time to the first token.", |kind| &kind.first_token),
         ("sglang:e2e_request_latency_seconds", "Time to the end.", |kind| &kind.whole),
         ("sglang:inter_token_latency_seconds", "Time between tokens.", |kind| &kind.gaps),
@@ -122,7 +122,7 @@ fn requests(page: &mut Page, front: &str, counters: &Counters) {
     }
 }
 
-fn prefill(page: &mut Page, engine: &str, counters: &Counters) {
+fn prefill(page: &mut MetricsPage, engine: &str, counters: &SimCounters) {
     let prefill = counters.prefill;
     page.head("sglang:prefill_effective_tokens_total", "counter", "Tokens of prompts, by where they came from.");
     let modes = [
@@ -143,7 +143,7 @@ fn prefill(page: &mut Page, engine: &str, counters: &Counters) {
     }
 }
 
-fn tier(page: &mut Page, labels: &str, counters: &Counters) {
+fn tier(page: &mut MetricsPage, labels: &str, counters: &SimCounters) {
     for (name, help, tokens) in [
         ("backuped_tokens_total", "Tokens that storage took.", counters.storage_backup),
         ("hicache_backup_dropped_tokens_total", "Tokens that it did not take.", counters.storage_backup_dropped),
@@ -193,12 +193,12 @@ mod tests {
 
     #[test]
     fn the_page_can_be_read_and_says_that_nothing_here_is_real() {
-        let mut counters = Counters::default();
+        let mut counters = SimCounters::default();
         counters.finished[1].requests = 3;
         counters.finished[1].gaps.record_times(0.01, 7);
         counters.cached.storage = 64;
         let config = Config { model: "a \"model\"".to_owned(), storage: true, host_tokens: 100, ..Config::small() };
-        let text = page(&config, &counters, &Gauges::default());
+        let text = page(&config, &counters, &SimGauges::default());
         let samples = Samples::parse(&text);
         assert_eq!(samples.sum("mcctl_sim_info"), Some(1.0));
         assert_eq!(samples.sum_where("sglang:num_requests_total", "model_name", "a \"model\""), Some(3.0));

@@ -19,8 +19,8 @@ mod server;
 pub mod storage;
 pub mod token;
 
-pub use config::{Config, Cost, Refused};
-pub use server::{Running, Simulator, start};
+pub use config::{AdmissionError, Config, Cost};
+pub use server::{RunningSimulator, Simulator, start};
 pub use storage::Storage;
 
 /// The header that every answer has, with the value `1`.

@@ -20,18 +20,18 @@ pub fn mixed(n: u64) -> u64 {
 /// Names pages one after the other, each by all tokens up to its end. The same on every machine and in every release: it is what two
 /// simulators share a store by.
 #[derive(Clone, Debug)]
-pub struct Namer {
+pub struct PageNamer {
     before: [u8; 16],
 }
 
-impl Namer {
+impl PageNamer {
     /// For pages of `page` tokens of `bytes` each, of the model `model`: others have other names.
-    pub fn new(model: &str, page: u64, bytes: u64) -> Namer {
+    pub fn new(model: &str, page: u64, bytes: u64) -> PageNamer {
         let mut hash = Md5::new();
         hash.update(page.to_le_bytes());
         hash.update(bytes.to_le_bytes());
         hash.update(model.as_bytes());
-        Namer { before: hash.finalize().into() }
+        PageNamer { before: hash.finalize().into() }
     }
 
     /// The name of the page that follows those before.
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn a_page_is_named_by_everything_before_it_and_never_otherwise() {
         let names = |model: &str, pages: &[[u32; 2]]| -> Vec<u64> {
-            let mut namer = Namer::new(model, 2, 64);
+            let mut namer = PageNamer::new(model, 2, 64);
             pages.iter().map(|page| namer.next(page)).collect()
         };
         let one = names("a", &[[1, 2], [3, 4]]);

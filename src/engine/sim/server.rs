@@ -15,10 +15,10 @@ use tokio::task::JoinHandle;
 use crate::engine::base::HostPort;
 use crate::engine::env::Env;
 use crate::engine::http::{self, BindError, Body, Handler, Limits, Method, Request, Response, StatusCode, answer};
-use crate::engine::sim::answer::{self, Clock, Frames};
-use crate::engine::sim::ask::{self, Route, Wanted};
-use crate::engine::sim::config::{Config, Refused};
-use crate::engine::sim::scheduler::{Admission, Effect, End, Prepared, Scheduler};
+use crate::engine::sim::answer::{self, AnswerFrames, WallClock};
+use crate::engine::sim::ask::{self, ApiRoute, ParsedRequest};
+use crate::engine::sim::config::{AdmissionError, Config};
+use crate::engine::sim::scheduler::{Admission, FinishReason, HashedRequest, Scheduler, SchedulerEffect};
 use crate::engine::sim::storage::Storage;
 use crate::engine::sim::{HEADER, exposition, info};
 
@@ -44,12 +44,12 @@ const FLUSH_POLL: Duration = Duration::from_millis(20);
 const FLUSH_MAX: Duration = Duration::from_secs(600);
 
 /// A simulator that runs. Dropping it stops it.
-pub struct Running {
+pub struct RunningSimulator {
     http: http::Running,
     tasks: Vec<JoinHandle<()>>,
 }
 
-impl Running {
+impl RunningSimulator {
     /// Where it listens.
     pub fn at(&self) -> &HostPort {
         self.http.at()
@@ -66,16 +66,16 @@ impl Running {
 
 /// A simulated endpoint.
 pub struct Simulator<E: Env> {
-    inner: Arc<Inner<E>>,
+    inner: Arc<SimShared<E>>,
 }
 
-struct Inner<E: Env> {
+struct SimShared<E: Env> {
     env: E,
     config: Config,
     model: Arc<str>,
-    clock: Clock,
+    clock: WallClock,
     storage: Option<Storage<E>>,
-    state: Mutex<State>,
+    state: Mutex<SimState>,
     /// Something happens sooner than was thought.
     sooner: Notify,
     writes: mpsc::UnboundedSender<Vec<u64>>,
@@ -83,17 +83,17 @@ struct Inner<E: Env> {
     writing: AtomicU64,
 }
 
-struct State {
+struct SimState {
     scheduler: Scheduler,
-    listeners: HashMap<u64, mpsc::UnboundedSender<Event>>,
+    listeners: HashMap<u64, mpsc::UnboundedSender<RequestEvent>>,
     names: HashMap<u64, String>,
 }
 
 /// What the listener of a request hears.
-enum Event {
+enum RequestEvent {
     First(crate::engine::base::Mono, Admission),
     Token(crate::engine::base::Mono),
-    Ended(crate::engine::base::Mono, End),
+    Finished(crate::engine::base::Mono, FinishReason),
 }
 
 /// Start a simulator of `config` at `at`, with `storage` if the configuration says that there is some.
@@ -105,15 +105,15 @@ pub async fn start<E: Env>(
     at: &HostPort,
     config: Config,
     storage: Option<Storage<E>>,
-) -> Result<Running, BindError> {
+) -> Result<RunningSimulator, BindError> {
     let config = Config { storage: storage.is_some(), ..config };
     let (writes, written) = mpsc::unbounded_channel();
-    let clock = Clock { unix: env.unix().0 as f64 / 1e3, mono: env.now() };
-    let inner = Arc::new(Inner {
+    let clock = WallClock { unix: env.unix().0 as f64 / 1e3, mono: env.now() };
+    let inner = Arc::new(SimShared {
         model: config.model.as_str().into(),
         clock,
         storage,
-        state: Mutex::new(State {
+        state: Mutex::new(SimState {
             scheduler: Scheduler::new(config.clone()),
             listeners: HashMap::new(),
             names: HashMap::new(),
@@ -126,11 +126,11 @@ pub async fn start<E: Env>(
     });
     let http = http::start(env, at, LIMITS, Arc::new(Simulator { inner: inner.clone() })).await?;
     let tasks = vec![tokio::spawn(drive(inner.clone())), tokio::spawn(write_back(inner, written))];
-    Ok(Running { http, tasks })
+    Ok(RunningSimulator { http, tasks })
 }
 
 /// Let the scheduler's time go on.
-async fn drive<E: Env>(inner: Arc<Inner<E>>) {
+async fn drive<E: Env>(inner: Arc<SimShared<E>>) {
     loop {
         let now = inner.env.now();
         let wake = inner.with(|scheduler| {
@@ -148,7 +148,7 @@ async fn drive<E: Env>(inner: Arc<Inner<E>>) {
 }
 
 /// Write to storage what the scheduler has copied to the host, one batch after the other.
-async fn write_back<E: Env>(inner: Arc<Inner<E>>, mut writes: mpsc::UnboundedReceiver<Vec<u64>>) {
+async fn write_back<E: Env>(inner: Arc<SimShared<E>>, mut writes: mpsc::UnboundedReceiver<Vec<u64>>) {
     let Some(storage) = &inner.storage else { return };
     while let Some(pages) = writes.recv().await {
         let moved = storage.write(&pages).await;
@@ -159,8 +159,8 @@ async fn write_back<E: Env>(inner: Arc<Inner<E>>, mut writes: mpsc::UnboundedRec
     }
 }
 
-impl<E: Env> Inner<E> {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl<E: Env> SimShared<E> {
+    fn state(&self) -> MutexGuard<'_, SimState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -172,29 +172,29 @@ impl<E: Env> Inner<E> {
         done
     }
 
-    fn carry_out(self: &Arc<Self>, state: &mut State) {
+    fn carry_out(self: &Arc<Self>, state: &mut SimState) {
         for effect in state.scheduler.effects() {
             match effect {
-                Effect::First { id, at, admission } => tell(state, id, Event::First(at, admission)),
-                Effect::Token { id, at } => tell(state, id, Event::Token(at)),
-                Effect::Ended { id, at, end } => {
-                    tell(state, id, Event::Ended(at, end));
+                SchedulerEffect::First { id, at, admission } => tell(state, id, RequestEvent::First(at, admission)),
+                SchedulerEffect::Token { id, at } => tell(state, id, RequestEvent::Token(at)),
+                SchedulerEffect::Finished { id, at, end } => {
+                    tell(state, id, RequestEvent::Finished(at, end));
                     state.listeners.remove(&id);
                     state.names.remove(&id);
                 }
-                Effect::Look { id, pages } => self.storage_task(move |inner, storage| async move {
-                    let hit = storage.look(&pages).await;
+                SchedulerEffect::Lookup { id, pages } => self.storage_task(move |inner, storage| async move {
+                    let hit = storage.lookup(&pages).await;
                     let now = inner.env.now();
-                    inner.with(|scheduler| scheduler.looked(now, id, hit));
+                    inner.with(|scheduler| scheduler.lookup_done(now, id, hit));
                     inner.sooner.notify_one();
                 }),
-                Effect::Read { id, pages } => self.storage_task(move |inner, storage| async move {
+                SchedulerEffect::Read { id, pages } => self.storage_task(move |inner, storage| async move {
                     let moved = storage.read(&pages).await;
                     let now = inner.env.now();
                     inner.with(|scheduler| scheduler.read(now, id, moved.pages, moved.took));
                     inner.sooner.notify_one();
                 }),
-                Effect::Write { pages } => {
+                SchedulerEffect::Write { pages } => {
                     let count = pages.len() as u64;
                     let is_full = self.writing.load(Ordering::Relaxed) + count > WRITE_PAGES_MAX;
                     if is_full || self.writes.send(pages).is_err() {
@@ -210,7 +210,7 @@ impl<E: Env> Inner<E> {
     /// Run `work` with storage, in a task of its own. There are as many as there are requests that wait.
     fn storage_task<F: Future<Output = ()> + Send + 'static>(
         self: &Arc<Self>,
-        work: impl FnOnce(Arc<Inner<E>>, Storage<E>) -> F,
+        work: impl FnOnce(Arc<SimShared<E>>, Storage<E>) -> F,
     ) {
         // Without storage the scheduler asks nothing of it.
         if let Some(storage) = self.storage.clone() {
@@ -219,7 +219,7 @@ impl<E: Env> Inner<E> {
     }
 }
 
-fn tell(state: &State, id: u64, event: Event) {
+fn tell(state: &SimState, id: u64, event: RequestEvent) {
     if let Some(listener) = state.listeners.get(&id) {
         // Who does not listen any more has said so, or is about to.
         let _ = listener.send(event);
@@ -227,13 +227,13 @@ fn tell(state: &State, id: u64, event: Event) {
 }
 
 /// A request that somebody waits for; when nobody does any more, it gives its place up.
-struct Ticket<E: Env> {
-    inner: Arc<Inner<E>>,
+struct PendingRequest<E: Env> {
+    inner: Arc<SimShared<E>>,
     id: u64,
-    heard: mpsc::UnboundedReceiver<Event>,
+    heard: mpsc::UnboundedReceiver<RequestEvent>,
 }
 
-impl<E: Env> Drop for Ticket<E> {
+impl<E: Env> Drop for PendingRequest<E> {
     fn drop(&mut self) {
         let now = self.inner.env.now();
         let mut state = self.inner.state();
@@ -260,9 +260,9 @@ impl<E: Env> Simulator<E> {
         let path = request.path().trim_end_matches('/').to_owned();
         let (get, post) = (request.method == Method::GET, request.method == Method::POST);
         match (path.as_str(), get, post) {
-            ("/generate", _, true) => self.ask(Route::Generate, &request).await,
-            ("/v1/completions", _, true) => self.ask(Route::Completions, &request).await,
-            ("/v1/chat/completions", _, true) => self.ask(Route::Chat, &request).await,
+            ("/generate", _, true) => self.ask(ApiRoute::Generate, &request).await,
+            ("/v1/completions", _, true) => self.ask(ApiRoute::Completions, &request).await,
+            ("/v1/chat/completions", _, true) => self.ask(ApiRoute::Chat, &request).await,
             ("/health" | "/health_generate" | "/ready", true, _) => answer(StatusCode::OK, "", ""),
             ("/v1/models", true, _) => {
                 json_answer(StatusCode::OK, &info::models(&inner.config, inner.clock.unix as u64))
@@ -293,16 +293,16 @@ impl<E: Env> Simulator<E> {
         }
     }
 
-    async fn ask(&self, route: Route, request: &Request) -> Response {
+    async fn ask(&self, route: ApiRoute, request: &Request) -> Response {
         let refuse = |status: StatusCode, says: &str| json_answer(status, &answer::error(route, status.as_u16(), says));
-        let Wanted { ask, id: name, usage, details } = match ask::read(route, &request.body) {
+        let ParsedRequest { ask, id: name, usage, details } = match ask::read(route, &request.body) {
             Ok(wanted) => wanted,
             Err(says) => return refuse(StatusCode::BAD_REQUEST, &says),
         };
         let inner = &self.inner;
         let (stream, prompt) = (ask.stream, ask.prompt.len() as u64);
         let name = name.unwrap_or_else(|| format!("{:016x}{:016x}", inner.env.rng(), inner.env.rng()));
-        let prepared = match Prepared::new(ask, &inner.config) {
+        let prepared = match HashedRequest::new(ask, &inner.config) {
             Ok(prepared) => prepared,
             Err(refused) => return refuse(StatusCode::BAD_REQUEST, &refused.to_string()),
         };
@@ -320,15 +320,17 @@ impl<E: Env> Simulator<E> {
         };
         let id = match arrived {
             Ok(id) => id,
-            Err(refused @ Refused::QueueFull) => return refuse(StatusCode::SERVICE_UNAVAILABLE, &refused.to_string()),
+            Err(refused @ AdmissionError::QueueFull) => {
+                return refuse(StatusCode::SERVICE_UNAVAILABLE, &refused.to_string());
+            }
             Err(refused) => return refuse(StatusCode::BAD_REQUEST, &refused.to_string()),
         };
         inner.sooner.notify_one();
-        let mut frames = Frames::new(route, name, inner.model.clone(), inner.clock);
+        let mut frames = AnswerFrames::new(route, name, inner.model.clone(), inner.clock);
         frames.incremental = inner.config.incremental;
         frames.storage = inner.config.storage;
         (frames.usage, frames.details, frames.prompt, frames.arrived) = (usage, details, prompt, now);
-        let ticket = Ticket { inner: inner.clone(), id, heard };
+        let ticket = PendingRequest { inner: inner.clone(), id, heard };
         match stream {
             true => streamed(frames, ticket),
             false => whole(frames, ticket).await,
@@ -398,15 +400,15 @@ impl<E: Env> Simulator<E> {
 }
 
 /// An answer of frames, each sent when its token is there.
-fn streamed<E: Env>(mut frames: Frames, mut ticket: Ticket<E>) -> Response {
+fn streamed<E: Env>(mut frames: AnswerFrames, mut ticket: PendingRequest<E>) -> Response {
     let mut over = false;
     let pieces = move |cx: &mut Context<'_>| {
         while !over {
             let bytes = match ready!(ticket.heard.poll_recv(cx)) {
                 None => break,
-                Some(Event::First(at, admission)) => frames.first(admission, at),
-                Some(Event::Token(at)) => frames.next(at),
-                Some(Event::Ended(at, end)) => {
+                Some(RequestEvent::First(at, admission)) => frames.first(admission, at),
+                Some(RequestEvent::Token(at)) => frames.next(at),
+                Some(RequestEvent::Finished(at, end)) => {
                     over = true;
                     frames.end(end, at)
                 }
@@ -425,12 +427,12 @@ fn streamed<E: Env>(mut frames: Frames, mut ticket: Ticket<E>) -> Response {
 }
 
 /// An answer in one piece.
-async fn whole<E: Env>(mut frames: Frames, mut ticket: Ticket<E>) -> Response {
+async fn whole<E: Env>(mut frames: AnswerFrames, mut ticket: PendingRequest<E>) -> Response {
     while let Some(event) = ticket.heard.recv().await {
         match event {
-            Event::First(_, admission) => frames.count(Some(admission)),
-            Event::Token(_) => frames.count(None),
-            Event::Ended(at, end) => return json_answer(StatusCode::OK, &frames.whole(end, at)),
+            RequestEvent::First(_, admission) => frames.count(Some(admission)),
+            RequestEvent::Token(_) => frames.count(None),
+            RequestEvent::Finished(at, end) => return json_answer(StatusCode::OK, &frames.whole(end, at)),
         }
     }
     json_answer(StatusCode::SERVICE_UNAVAILABLE, &json!({"error": {"message": "the simulator stops"}}))

@@ -28,7 +28,7 @@ pub struct Storage<E: Env> {
 
 /// What a batch came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moved {
+pub struct BatchResult {
     /// Pages that are where they were to be: of a read, the first ones.
     pub pages: usize,
     /// How long it took.
@@ -48,7 +48,7 @@ impl<E: Env> Storage<E> {
     }
 
     /// How many of `pages`, from the first on, are there. Those get a read lease.
-    pub(super) async fn look(&self, pages: &[u64]) -> usize {
+    pub(super) async fn lookup(&self, pages: &[u64]) -> usize {
         let mut there = 0;
         for some in pages.chunks(LOOK_PAGES) {
             let keys: Vec<ObjectKey> = some.iter().flat_map(|page| page::keys(*page)).collect();
@@ -70,7 +70,7 @@ impl<E: Env> Storage<E> {
     }
 
     /// Read `pages` and compare them.
-    pub(super) async fn read(&self, pages: &[u64]) -> Moved {
+    pub(super) async fn read(&self, pages: &[u64]) -> BatchResult {
         let began = self.env.now();
         let mut came = 0;
         for some in pages.chunks(self.batch_pages()) {
@@ -100,11 +100,11 @@ impl<E: Env> Storage<E> {
             let least = Duration::try_from_secs_f64((came as u64 * self.page_size) as f64 / self.tokens_per_s);
             self.env.sleep(least.unwrap_or_default().saturating_sub(self.env.now().since(began))).await;
         }
-        Moved { pages: came, took: self.env.now().since(began) }
+        BatchResult { pages: came, took: self.env.now().since(began) }
     }
 
     /// Write `pages`. A page that is there already counts as written.
-    pub(super) async fn write(&self, pages: &[u64]) -> Moved {
+    pub(super) async fn write(&self, pages: &[u64]) -> BatchResult {
         let began = self.env.now();
         let mut taken = 0;
         for some in pages.chunks(self.batch_pages()) {
@@ -128,7 +128,7 @@ impl<E: Env> Storage<E> {
                 Err(error) => tracing::warn!(%error, "storage does not take pages"),
             }
         }
-        Moved { pages: taken, took: self.env.now().since(began) }
+        BatchResult { pages: taken, took: self.env.now().since(began) }
     }
 
     /// Forget all pages of simulators, but for those that somebody has a lease on. How many objects went.

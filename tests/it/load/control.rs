@@ -104,7 +104,7 @@ fn a_ladder_has_four_tiers_each_by_the_servers_word() {
     let expected: Vec<(u64, &str, u64)> =
         [512, 1024].into_iter().flat_map(|length| tiers.map(|tier| (length, tier, 2))).collect();
     assert_eq!(seen, expected);
-    assert!(run.stderr.contains("fill the device with others"), "{run:?}");
+    assert!(run.stderr.contains("fill the device with unrelated requests"), "{run:?}");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_ladder_that_a_signal_ends_tells_what_it_has_and_gives_1() {
     let stack = stack();
     let line = ["bench", "ladder", &stack.url, "--lengths=512,1024", "--repeats=40", "--json", "--yes"];
     let mut run = Service::start(command(&line));
-    run.line_with("fill the device with others");
+    run.line_with("fill the device with unrelated requests");
     assert_eq!(run.stop(nix::sys::signal::Signal::SIGINT), 1);
     let document = run.all_lines().iter().find(|line| line.starts_with('{')).expect("a document").clone();
     let told: Value = serde_json::from_str(&document).expect("JSON");

@@ -392,7 +392,7 @@ fn an_offset_beyond_the_end_says_how_many_there_are_and_a_file_of_nothing_but_ba
         for (name, file, there, rows) in [("sharegpt", "sharegpt.json", 2, 3), ("mooncake", "mooncake.jsonl", 3, 3)] {
             let name = format!("--dataset-name={name}");
             let said = refused(&[&name, &fixture(file), order, &format!("--dataset-offset={there}")]);
-            let found = format!("{there} conversations are to be passed over, and there are {there} (in {rows} rows)");
+            let found = format!("offset {there} skips all {there} conversations (in {rows} rows)");
             assert!(said.contains(&found), "{said}");
             assert!(said.ends_with(&format!("next: give --dataset-offset below {there}")), "{said}");
         }
@@ -403,7 +403,7 @@ fn an_offset_beyond_the_end_says_how_many_there_are_and_a_file_of_nothing_but_ba
     let path = format!("--dataset-path={}", path.display());
     for name in ["sharegpt", "custom", "openai", "mooncake", "ultrachat", "loogle", "longbench_v2"] {
         let said = refused(&[&format!("--dataset-name={name}"), &path, "--skip-bad"]);
-        assert!(said.contains("rows is well-formed; the first, line 1: "), "{name}: {said}");
+        assert!(said.contains("rows are malformed; the first is line 1: "), "{name}: {said}");
         assert!(!said.contains("--skip-bad"), "it was given: {said}");
     }
 }

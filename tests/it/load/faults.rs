@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use mcctl::engine::base::{Mono, Unix};
 use mcctl::engine::env::{Env, RealEnv};
-use mcctl::engine::load::target::Outcome;
-use mcctl::engine::load::workload::Workload;
-use mcctl::engine::load::{Bounds, Driver, Pace, Rules, Seed, run};
+use mcctl::engine::load::target::ExchangeOutcome;
+use mcctl::engine::load::workload::LoadWorkload;
+use mcctl::engine::load::{Driver, Pace, Rules, RunLimits, Seed, run};
 use tokio::sync::mpsc;
 
 use super::server::{Manner, serve};
@@ -24,7 +24,7 @@ async fn connections_that_the_server_closes_while_they_are_idle_cost_no_request(
     let port = serve(|_| Manner::CloseAfter).await;
     let (pace, rules) = one_at_a_time();
     let (ran, records) = play(target(port), synthetic(4, 5), pace, rules).await;
-    assert!(records.iter().all(|record| record.exchange.outcome == Outcome::Ok), "{records:?}");
+    assert!(records.iter().all(|record| record.exchange.outcome == ExchangeOutcome::Ok), "{records:?}");
     assert_eq!(records.len(), 20);
     assert!(ran.connections >= 20 - 2, "each took a connection of its own: {}", ran.connections);
 }
@@ -35,10 +35,18 @@ async fn what_has_no_end_is_given_up() {
     let port = serve(move |n| manners[n]).await;
     let (pace, rules) = one_at_a_time();
     let (_, records) = play(target(port), synthetic(4, 1), pace, rules).await;
-    let outcomes: Vec<String> = records.iter().map(|record| record.exchange.outcome.word()).collect();
+    let outcomes: Vec<String> = records.iter().map(|record| record.exchange.outcome.kind()).collect();
     assert_eq!(outcomes, ["connection broke", "connection broke", "stream cut off", "ok"], "{records:?}");
-    assert!(matches!(&records[0].exchange.outcome, Outcome::Broken(why) if why.contains("head")), "{:?}", records[0]);
-    assert!(matches!(&records[1].exchange.outcome, Outcome::Broken(why) if why.contains("frame")), "{:?}", records[1]);
+    assert!(
+        matches!(&records[0].exchange.outcome, ExchangeOutcome::Broken(why) if why.contains("head")),
+        "{:?}",
+        records[0]
+    );
+    assert!(
+        matches!(&records[1].exchange.outcome, ExchangeOutcome::Broken(why) if why.contains("frame")),
+        "{:?}",
+        records[1]
+    );
 }
 
 #[tokio::test]
@@ -54,7 +62,7 @@ async fn a_busy_server_is_asked_again_when_it_says_so_and_the_wait_counts() {
     let (pace, rules) = one_at_a_time();
     let (ran, records) = play(patient, synthetic(1, 1), pace, rules).await;
     let record = &records[0];
-    assert_eq!((record.exchange.outcome.clone(), ran.retried, records.len()), (Outcome::Ok, 2, 1));
+    assert_eq!((record.exchange.outcome.clone(), ran.retried, records.len()), (ExchangeOutcome::Ok, 2, 1));
     assert!(record.exchange.waited >= Duration::from_secs(1), "{record:?}");
     let ttft = record.exchange.first_token.expect("it came") - record.planned;
     assert!(ttft >= Duration::from_secs(1) && record.lag() + Duration::from_secs(1) <= ttft, "{record:?}");
@@ -75,7 +83,7 @@ async fn where_a_redirection_leads_what_a_page_is_and_the_words_of_any_failure_a
     let (pace, rules) = one_at_a_time();
     let (_, records) = play(target(port), synthetic(3, 1), pace, rules).await;
     let outcomes: Vec<(String, String)> =
-        records.iter().map(|record| (record.exchange.outcome.word(), record.exchange.outcome.said())).collect();
+        records.iter().map(|record| (record.exchange.outcome.kind(), record.exchange.outcome.message())).collect();
     let expected = [
         ("status 302", "to http://other/login: try next"),
         ("no stream", "text/html; charset=utf-8: <html> <body>sign in </html>"),
@@ -128,13 +136,13 @@ async fn a_panic_in_an_exchange_is_a_failed_request_and_the_run_ends() {
     let (pace, rules) = one_at_a_time();
     let driver = Driver::new(workload.scripts(), pace, rules, Seed(3));
     let (_tell, mut stop) = mpsc::channel(1);
-    let bounds = Bounds { duration: Duration::from_secs(60), connections: 0 };
+    let bounds = RunLimits { duration: Duration::from_secs(60), connections: 0 };
     let mut outcomes = Vec::new();
-    let told = |record: mcctl::engine::load::Record| outcomes.push(record.exchange.outcome);
+    let told = |record: mcctl::engine::load::TimedRequest| outcomes.push(record.exchange.outcome);
     let env = Broken(RealEnv::new(), Arc::default());
     let ran = run(env, target(port), &mut workload, driver, bounds, Arc::default(), &mut stop, told).await;
-    let bugs: Vec<&Outcome> = outcomes.iter().filter(|outcome| **outcome != Outcome::Ok).collect();
-    assert!(matches!(&bugs[..], [Outcome::Bug(said)] if said.contains("on purpose")), "{outcomes:?}");
+    let bugs: Vec<&ExchangeOutcome> = outcomes.iter().filter(|outcome| **outcome != ExchangeOutcome::Ok).collect();
+    assert!(matches!(&bugs[..], [ExchangeOutcome::Bug(said)] if said.contains("on purpose")), "{outcomes:?}");
     assert_eq!((outcomes.len(), ran.bugs, ran.unfinished), (5, 1, 0));
-    assert!(ran.doubts().iter().any(|doubt| doubt.to_string().contains("a bug in mcctl")), "{:?}", ran.doubts());
+    assert!(ran.caveats().iter().any(|doubt| doubt.to_string().contains("a bug in mcctl")), "{:?}", ran.caveats());
 }

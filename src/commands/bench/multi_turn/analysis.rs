@@ -11,7 +11,7 @@ use crate::commands::bench::multi_turn::report::RunReport;
 use crate::commands::bench::multi_turn::sweep_report::SweepReport;
 use crate::commands::error::Exit;
 use crate::engine::load::Seed;
-use crate::engine::load::session::Pass;
+use crate::engine::load::session::PassResult;
 
 impl Args {
     /// Put into `report` what follows from the passes together.
@@ -36,7 +36,7 @@ impl Args {
                     Some(ComparisonReport::of(&self.compare, Seed(self.load.seed), passes, *sides, [a, b]));
             }
             RunKind::Sweep(sweep) => {
-                let stopped = measured.executed.stopped || measured.executed.broke.is_some();
+                let stopped = measured.executed.stopped || measured.executed.failed_step.is_some();
                 report.sweep = Some(SweepReport::of(&self.goals, sweep, passes, &watch.passes, stopped));
                 let pairs = report.passes.iter().zip(passes);
                 let short: Vec<&str> = pairs
@@ -62,7 +62,7 @@ impl Args {
         let Some(wanted) = self.goals.require_goodput.filter(|_| !matches!(what, RunKind::Sweep(_))) else {
             return false;
         };
-        let sent: u64 = measured.executed.passes.iter().map(Pass::sent).sum();
+        let sent: u64 = measured.executed.passes.iter().map(PassResult::sent).sum();
         let met: u64 = watch.passes.iter().map(|pass| pass.goodput.met).sum();
         (met as f64) < wanted * sent as f64
     }

@@ -2,7 +2,7 @@
 
 use crate::commands::bench::multi_turn::Args;
 use crate::commands::bench::multi_turn::args::{DatasetName, LoadArgs};
-use crate::engine::load::numpy::{self, Drawn};
+use crate::engine::load::numpy::{self, PriorDraws};
 use crate::engine::load::{Arrivals, Pace};
 
 impl Args {
@@ -16,12 +16,12 @@ impl Args {
     }
 
     /// What the dataset draws there before the arrivals: lengths, and of random-ids the first ids.
-    fn drawn(&self, conversations: u32) -> Vec<Drawn> {
+    fn drawn(&self, conversations: u32) -> Vec<PriorDraws> {
         let dataset = &self.workload.dataset;
         let count = dataset.num_prompts.unwrap_or(conversations);
         let length = |most: u32| {
             let least = ((f64::from(most) * dataset.random_range_ratio) as u32).max(1);
-            Drawn { count, range: most.saturating_sub(least) }
+            PriorDraws { count, range: most.saturating_sub(least) }
         };
         let lengths = [length(dataset.random_input_len), length(dataset.random_output_len)];
         match dataset.dataset_name {
@@ -29,7 +29,7 @@ impl Args {
             Some(DatasetName::RandomIds) => {
                 let tokenizer = dataset.tokenizer().ok().flatten();
                 let vocabulary = tokenizer.map_or(self.workload.vocab_size, |tokenizer| tokenizer.vocabulary());
-                let ids = Drawn { count, range: vocabulary.saturating_sub(1) };
+                let ids = PriorDraws { count, range: vocabulary.saturating_sub(1) };
                 lengths.into_iter().chain([ids]).collect()
             }
             _ => Vec::new(),

@@ -16,7 +16,7 @@ use crate::commands::bench::multi_turn::plan::{PlannedRun, RunKind};
 use crate::commands::bench::multi_turn::report::RunReport;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::engine::load::Seed;
-use crate::engine::load::session::{Executed, Pass, PassId};
+use crate::engine::load::session::{PassId, PassResult, SessionResult};
 
 /// The longest line that is read.
 const LINE_MAX: u64 = 1 << 20;
@@ -24,7 +24,7 @@ const LINE_MAX: u64 = 1 << 20;
 /// A run from its records.
 struct RecordedRun {
     seed: u64,
-    passes: Vec<Pass>,
+    passes: Vec<PassResult>,
 }
 
 /// Read the run at `path`, as that of the endpoint number `side`. Of a run of several endpoints it is the first one's.
@@ -39,7 +39,7 @@ fn read(path: &Path, side: usize) -> Result<RecordedRun, Failure> {
     let mut reader = BufReader::new(file);
     let (mut seed, mut first): (Option<u64>, Option<String>) = (None, None);
     // Passes by their number; whether they have ended.
-    let mut passes: BTreeMap<u32, (Pass, bool)> = BTreeMap::new();
+    let mut passes: BTreeMap<u32, (PassResult, bool)> = BTreeMap::new();
     for number in 1.. {
         let mut line = Vec::new();
         let read = reader.by_ref().take(LINE_MAX).read_until(b'\n', &mut line);
@@ -66,7 +66,7 @@ fn read(path: &Path, side: usize) -> Result<RecordedRun, Failure> {
             if *first.get_or_insert_with(|| begins.side.clone()) == begins.side {
                 let side_name = ["A", "B"][side].to_owned();
                 let id = PassId { side, side_name, name: begins.name, block: begins.block };
-                passes.insert(begins.pass, (Pass::new(id), false));
+                passes.insert(begins.pass, (PassResult::new(id), false));
             }
         } else if let Some(ends) = value.get("ends") {
             let ends: PassEnd = serde_json::from_value(ends.clone()).map_err(bad)?;
@@ -127,7 +127,7 @@ impl Args {
                 .next("compare runs of the same seed and flags"));
             }
             passes.append(&mut b.passes);
-            let executed = Executed { passes: Vec::new(), broke: None, stopped: false };
+            let executed = SessionResult { passes: Vec::new(), failed_step: None, stopped: false };
             (
                 RunOutputs::open(&self, "")?,
                 MeasuredRun { sides: Vec::new(), executed, signal: None, doubts: Vec::new() },

@@ -7,9 +7,9 @@ use crate::commands::error::Exit;
 use crate::commands::svg::{Axis, Plot, Series};
 use crate::commands::table::{ReportSection, ReportTable};
 use crate::engine::load::Seed;
-use crate::engine::load::compare::{Compared, Refusal, Terms, compare};
-use crate::engine::load::paired::{CONVERSATIONS_MIN, DRAWS, Difference, Verdict};
-use crate::engine::load::session::Pass;
+use crate::engine::load::compare::{CompareOptions, Comparison, ComparisonRefusal, compare};
+use crate::engine::load::paired::{CONVERSATIONS_MIN, DRAWS, Difference, DifferenceVerdict};
+use crate::engine::load::session::PassResult;
 
 /// Passes that compare an endpoint with itself have this before their names.
 pub(super) const A_A: &str = "a-a ";
@@ -35,7 +35,7 @@ pub(in crate::commands::bench) struct DifferenceReport {
     pub low: f64,
     pub high: f64,
     pub conversations: usize,
-    pub verdict: Verdict,
+    pub verdict: DifferenceVerdict,
     #[serde(skip)]
     words: &'static str,
 }
@@ -96,7 +96,7 @@ pub(super) struct ComparedSides {
     pub floor: Option<[usize; 2]>,
 }
 
-fn told(compared: &Compared, [a, b]: [&str; 2]) -> PassComparison {
+fn told(compared: &Comparison, [a, b]: [&str; 2]) -> PassComparison {
     let (verdict, says) = ComparisonVerdict::of(std::slice::from_ref(compared), [a, b]);
     let one = |(measure, found): &(crate::engine::load::compare::Measure, Difference)| DifferenceReport {
         measure: measure.name(),
@@ -108,7 +108,7 @@ fn told(compared: &Compared, [a, b]: [&str; 2]) -> PassComparison {
         high: found.high,
         conversations: found.conversations,
         verdict: found.verdict,
-        words: measure.words(),
+        words: measure.label(),
     };
     PassComparison {
         pass: compared.pass.clone(),
@@ -123,19 +123,20 @@ fn told(compared: &Compared, [a, b]: [&str; 2]) -> PassComparison {
 }
 
 /// What of `compared` differs, in words.
-fn different(compared: &[Compared], verdict: Verdict) -> Vec<String> {
+fn different(compared: &[Comparison], verdict: DifferenceVerdict) -> Vec<String> {
     let several = compared.len() > 1;
-    let of = |one: &Compared| {
+    let of = |one: &Comparison| {
         let place = if several { format!(" of {}", one.pass) } else { String::new() };
-        one.with(verdict).iter().map(|m| format!("{}{place}", m.words().trim_end_matches(" ms"))).collect::<Vec<_>>()
+        one.with(verdict).iter().map(|m| format!("{}{place}", m.label().trim_end_matches(" ms"))).collect::<Vec<_>>()
     };
     compared.iter().flat_map(of).collect()
 }
 
 impl ComparisonVerdict {
     /// What `compared` comes to, and the same in words; `a` and `b` are the endpoints' names.
-    fn of(compared: &[Compared], [a, b]: [&str; 2]) -> (ComparisonVerdict, String) {
-        let (better, worse) = (different(compared, Verdict::Better), different(compared, Verdict::Worse));
+    fn of(compared: &[Comparison], [a, b]: [&str; 2]) -> (ComparisonVerdict, String) {
+        let (better, worse) =
+            (different(compared, DifferenceVerdict::Better), different(compared, DifferenceVerdict::Worse));
         let refused = compared.iter().any(|one| !one.refusals.is_empty()) || compared.is_empty();
         let any = |verdict| compared.iter().any(|one| !one.with(verdict).is_empty());
         let verdict = match (refused, better.is_empty(), worse.is_empty()) {
@@ -143,7 +144,7 @@ impl ComparisonVerdict {
             (_, false, false) => ComparisonVerdict::Mixed,
             (_, false, true) => ComparisonVerdict::Better,
             (_, true, false) => ComparisonVerdict::Worse,
-            _ if any(Verdict::NoDifferenceShown) => ComparisonVerdict::NoDifferenceShown,
+            _ if any(DifferenceVerdict::NoDifferenceShown) => ComparisonVerdict::NoDifferenceShown,
             _ => ComparisonVerdict::TooFew,
         };
         let says = match verdict {
@@ -175,19 +176,19 @@ impl ComparisonReport {
     pub(super) fn of(
         args: &CompareArgs,
         seed: Seed,
-        passes: &[Pass],
+        passes: &[PassResult],
         sides: ComparedSides,
         [a, b]: [EndpointLabel; 2],
     ) -> ComparisonReport {
-        let terms = Terms { margin: args.margin() / 100.0, lag_limit: args.lag_limit(), seed, draws: DRAWS };
-        let is_floor = |pass: &&Pass| pass.id.name.starts_with(A_A);
-        let (floor, others): (Vec<&Pass>, Vec<&Pass>) = passes.iter().partition(is_floor);
+        let terms = CompareOptions { margin: args.margin() / 100.0, lag_limit: args.lag_limit(), seed, draws: DRAWS };
+        let is_floor = |pass: &&PassResult| pass.id.name.starts_with(A_A);
+        let (floor, others): (Vec<&PassResult>, Vec<&PassResult>) = passes.iter().partition(is_floor);
         let floor = sides.floor.map(|sides| compare(&floor, sides, &terms));
         let mut compared = compare(&others, sides.pair, &terms);
         if let Some(floor) = &floor {
-            let of = [different(floor, Verdict::Better), different(floor, Verdict::Worse)].concat();
+            let of = [different(floor, DifferenceVerdict::Better), different(floor, DifferenceVerdict::Worse)].concat();
             if !of.is_empty() {
-                let refusal = Refusal::NotSteady { name: a.name.clone(), of: of.join(", ") };
+                let refusal = ComparisonRefusal::NotSteady { name: a.name.clone(), of: of.join(", ") };
                 compared.iter_mut().for_each(|one| one.refuse(refusal.clone()));
             }
         }
@@ -287,7 +288,7 @@ impl PassComparison {
                 found.percent.map_or("-".to_owned(), |percent| format!("{percent:+.1}")),
                 format!("{:+.2}", found.low),
                 format!("{:+.2}", found.high),
-                found.verdict.words().to_owned(),
+                found.verdict.label().to_owned(),
             ]);
         }
         section.tables.push(table);

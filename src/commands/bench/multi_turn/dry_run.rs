@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use crate::commands::bench::multi_turn::Args;
 use crate::commands::error::Failure;
-use crate::engine::load::session::Step;
-use crate::engine::load::{Answer, Pace, Turn};
+use crate::engine::load::session::SessionStep;
+use crate::engine::load::{ModelAnswer, Pace, Turn};
 
 /// Conversations that are written out.
 const CONVERSATIONS: u32 = 12;
@@ -31,12 +31,15 @@ impl Args {
         for (conversation, script) in (0..CONVERSATIONS).zip(&scripts) {
             for index in 0..script.turns {
                 let turn = Turn { conversation, index };
-                let asking = side.target.asking(&side.workload.ask(turn));
+                let asking = side.target.encode(&side.workload.request(turn));
                 let body = String::from_utf8_lossy(&asking.body).into_owned();
                 // A key names the run, which is another one each time.
                 let key = asking.routing_key.as_ref().map(|_| "with a routing key");
                 writeln!(text, "{body} {key:?}").expect("memory takes all");
-                side.workload.heard(turn, &Answer { text: " x".to_owned(), output_ids: vec![1], ..Answer::default() });
+                side.workload.on_response(
+                    turn,
+                    &ModelAnswer { text: " x".to_owned(), output_ids: vec![1], ..ModelAnswer::default() },
+                );
             }
         }
         let mut plan = self.plan("run", 0, 0..scripts.len() as u32, &self.load);
@@ -51,8 +54,8 @@ impl Args {
         writeln!(text, "{rules:?} {pace}").expect("memory takes all");
         for (_, step) in self.profiled(self.phases.schedule(0, plan)?) {
             match step {
-                Step::Pass(plan) => writeln!(text, "pass {}", plan.name),
-                Step::Control(control) => writeln!(text, "{control:?}"),
+                SessionStep::Pass(plan) => writeln!(text, "pass {}", plan.name),
+                SessionStep::Control(control) => writeln!(text, "{control:?}"),
             }
             .expect("memory takes all");
         }

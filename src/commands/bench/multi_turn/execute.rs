@@ -9,15 +9,15 @@ use crate::commands::bench::multi_turn::progress::Screen;
 use crate::commands::error::Failure;
 use crate::commands::runtime::{self, Signals};
 use crate::engine::env::RealEnv;
-use crate::engine::load::session::{Before, Executed, Observer, Observers, Session, Step};
-use crate::engine::load::target::Target;
+use crate::engine::load::session::{Observer, Observers, PreviousPass, Session, SessionResult, SessionStep};
+use crate::engine::load::target::LoadTarget;
 use crate::engine::sys::descriptors;
 
 /// What was measured.
 pub struct MeasuredRun {
     /// The endpoints, by their index.
-    pub sides: Vec<(String, Target)>,
-    pub executed: Executed,
+    pub sides: Vec<(String, LoadTarget)>,
+    pub executed: SessionResult,
     /// Why all of it may be doubted, as far as it is known already.
     pub doubts: Vec<String>,
     /// The signal that ended it early.
@@ -46,7 +46,7 @@ impl MeasuredRun {
 /// Signals cannot be taken, or there is no runtime.
 pub fn carry_out(
     session: Session,
-    earlier: Vec<Before>,
+    earlier: Vec<PreviousPass>,
     observers: Vec<&mut dyn Observer>,
     screen: &Screen,
 ) -> Result<MeasuredRun, Failure> {
@@ -89,12 +89,16 @@ const OTHER_DESCRIPTORS: u64 = 100;
 /// Every request in flight has a connection, but for those that share one of HTTP/2: have the host allow as many.
 fn allow_connections(session: &Session) -> Result<(), Failure> {
     let connections = session.schedule.iter().filter_map(|(at, step)| match step {
-        Step::Pass(plan) => {
+        SessionStep::Pass(plan) => {
             let at_once = plan.rules.in_flight.min(plan.part.len());
-            let via = &session.sides.get(*at)?.target.via;
-            Some(if via.http2 && via.tls.is_none() { at_once.div_ceil(via.streams.max(1)) } else { at_once })
+            let protocol = &session.sides.get(*at)?.target.protocol;
+            Some(if protocol.http2 && protocol.tls.is_none() {
+                at_once.div_ceil(protocol.streams.max(1))
+            } else {
+                at_once
+            })
         }
-        Step::Control(_) => None,
+        SessionStep::Control(_) => None,
     });
     let wanted = connections.max().unwrap_or(0) as u64 + OTHER_DESCRIPTORS;
     let tried = || format!("cannot have {wanted} connections and files open");

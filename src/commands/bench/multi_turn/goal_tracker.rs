@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::load::measure::goodput::{Goodput, Limit};
-use crate::engine::load::measure::steady::Steady;
-use crate::engine::load::session::{Next, Observer, Pass, PassId};
-use crate::engine::load::target::Outcome;
-use crate::engine::load::{Live, Record};
+use crate::engine::load::measure::goodput::{Goodput, LatencyLimit};
+use crate::engine::load::measure::steady::SteadyState;
+use crate::engine::load::session::{AfterPass, Observer, PassId, PassResult};
+use crate::engine::load::target::ExchangeOutcome;
+use crate::engine::load::{LiveCounters, TimedRequest};
 
 /// Some of a pass's requests, as KEP-74 counts them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,9 +22,9 @@ pub(super) struct TurnStats {
 }
 
 impl TurnStats {
-    fn add(&mut self, record: &Record) {
+    fn add(&mut self, record: &TimedRequest) {
         let exchange = &record.exchange;
-        if exchange.outcome != Outcome::Ok {
+        if exchange.outcome != ExchangeOutcome::Ok {
             return;
         }
         self.requests += 1;
@@ -61,7 +61,7 @@ impl TurnStats {
 pub(super) struct PassStats {
     pub id: PassId,
     pub goodput: Goodput,
-    pub steady: Steady,
+    pub steady: SteadyState,
     pub first: TurnStats,
     pub further: TurnStats,
 }
@@ -69,7 +69,7 @@ pub(super) struct PassStats {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct GoalTracker {
-    limits: Vec<Limit>,
+    limits: Vec<LatencyLimit>,
     /// A pass fails when a smaller share of it met the limits; after two in a row the rest is not run.
     pub enough: Option<f64>,
     failed: u32,
@@ -77,32 +77,32 @@ pub(super) struct GoalTracker {
 }
 
 impl GoalTracker {
-    pub fn new(limits: &[Limit]) -> GoalTracker {
+    pub fn new(limits: &[LatencyLimit]) -> GoalTracker {
         GoalTracker { limits: limits.to_vec(), enough: None, failed: 0, passes: Vec::new() }
     }
 }
 
 impl Observer for GoalTracker {
-    fn begins(&mut self, pass: &PassId, _: u64, _: u64, _: &Arc<Live>) {
+    fn pass_started(&mut self, pass: &PassId, _: u64, _: u64, _: &Arc<LiveCounters>) {
         self.passes.push(PassStats {
             id: pass.clone(),
             goodput: Goodput::new(&self.limits),
-            steady: Steady::default(),
+            steady: SteadyState::default(),
             first: TurnStats::default(),
             further: TurnStats::default(),
         });
     }
 
-    fn record(&mut self, _: &PassId, record: &Record) {
+    fn record(&mut self, _: &PassId, record: &TimedRequest) {
         let Some(pass) = self.passes.last_mut() else { return };
         pass.goodput.add(record);
         pass.steady.add(record);
         if record.turn.index == 0 { pass.first.add(record) } else { pass.further.add(record) }
     }
 
-    fn ended(&mut self, pass: &Pass) -> Next {
-        let (Some(enough), Some(watched)) = (self.enough, self.passes.last()) else { return Next::GoOn };
+    fn pass_ended(&mut self, pass: &PassResult) -> AfterPass {
+        let (Some(enough), Some(watched)) = (self.enough, self.passes.last()) else { return AfterPass::Continue };
         self.failed = if watched.goodput.share(pass.sent()) < enough { self.failed + 1 } else { 0 };
-        if self.failed >= 2 { Next::Enough } else { Next::GoOn }
+        if self.failed >= 2 { AfterPass::Stop } else { AfterPass::Continue }
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::commands::bench::multi_turn::args::GoalsArgs;
 use crate::commands::bench::multi_turn::goal_tracker::PassStats;
 use crate::commands::table::{ReportSection, ReportTable};
-use crate::engine::load::session::Pass;
+use crate::engine::load::session::PassResult;
 
 /// Requests that met every limit.
 #[derive(Clone, Debug, Serialize)]
@@ -67,17 +67,17 @@ pub(in crate::commands::bench) struct GoalsReport {
 
 impl GoalsReport {
     /// Of a pass.
-    pub(super) fn of(args: &GoalsArgs, watched: &PassStats, pass: &Pass) -> GoalsReport {
+    pub(super) fn of(args: &GoalsArgs, watched: &PassStats, pass: &PassResult) -> GoalsReport {
         let (goodput, sent) = (&watched.goodput, pass.sent());
         let seconds = pass.tally.took().as_secs_f64();
         let share = |count: u64| if sent == 0 { 0.0 } else { count as f64 / sent as f64 };
         let limits = goodput.limits();
         let told = (!limits.is_empty()).then(|| GoodputReport {
-            limits_ms: limits.iter().map(|limit| (limit.metric.word(), limit.most.as_secs_f64() * 1e3)).collect(),
+            limits_ms: limits.iter().map(|limit| (limit.metric.name(), limit.most.as_secs_f64() * 1e3)).collect(),
             met: goodput.met,
             requests_per_s: if seconds > 0.0 { goodput.met as f64 / seconds } else { 0.0 },
             share: goodput.share(sent),
-            share_by_limit: limits.iter().zip(&goodput.met_by).map(|(l, met)| (l.metric.word(), share(*met))).collect(),
+            share_by_limit: limits.iter().zip(&goodput.met_by).map(|(l, met)| (l.metric.name(), share(*met))).collect(),
         });
         let steady = watched.steady.window(args.steady_ratio).map(|window| SteadyReport {
             ratio: args.steady_ratio,
@@ -94,7 +94,7 @@ impl GoalsReport {
     }
 
     /// Why the steady state of `pass` may be doubted.
-    pub(super) fn doubt(&self, pass: &Pass) -> Option<String> {
+    pub(super) fn doubt(&self, pass: &PassResult) -> Option<String> {
         let e2e = pass.tally.all.e2e.summary().map(|e2e| e2e.mean.as_secs_f64());
         self.steady_state.as_ref()?.doubt(e2e)
     }

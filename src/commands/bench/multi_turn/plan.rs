@@ -16,9 +16,9 @@ use crate::commands::output;
 use crate::commands::runtime;
 use crate::engine::env::{RealEnv, deadline};
 use crate::engine::load::compare::{blocks, in_turn};
-use crate::engine::load::server::Server;
-use crate::engine::load::session::{Control, PassPlan, Session, Side, Step};
-use crate::engine::load::workload::Workload;
+use crate::engine::load::server::ServerClient;
+use crate::engine::load::session::{Control, LoadEndpoint, PassPlan, Session, SessionStep};
+use crate::engine::load::workload::LoadWorkload;
 use crate::engine::load::{Pace, Seed};
 
 /// What is to be looked at when the session is over.
@@ -78,7 +78,7 @@ impl Args {
     }
 
     /// The endpoint at `url` (that of `--url` if none), with its conversations made from `seed`; have they times of their own?
-    pub(super) fn side(&self, name: &str, url: Option<&str>, seed: Seed) -> Result<(Side, bool), Failure> {
+    pub(super) fn side(&self, name: &str, url: Option<&str>, seed: Seed) -> Result<(LoadEndpoint, bool), Failure> {
         let mut target = match url {
             None => self.endpoint.target()?,
             Some(url) => self.endpoint.target_of(url)?,
@@ -93,7 +93,7 @@ impl Args {
         let server = self.server.server(&self.endpoint, &target, url.is_none())?;
         let server = server.map(|server| server.with_flush_timeout(timeout));
         let workload = self.request.with_adapters(Box::new(workload), target.dialect, seed);
-        let mut side = Side::new(name, target, workload);
+        let mut side = LoadEndpoint::new(name, target, workload);
         (side.server, side.vocabulary) = (server, self.workload.vocab_size);
         Ok((side, recorded))
     }
@@ -128,11 +128,14 @@ impl Args {
     }
 
     /// `schedule`, with the profiler started before each measured pass and stopped after it (`--profile`).
-    pub(super) fn profiled(&self, schedule: VecDeque<(usize, Step)>) -> VecDeque<(usize, Step)> {
+    pub(super) fn profiled(&self, schedule: VecDeque<(usize, SessionStep)>) -> VecDeque<(usize, SessionStep)> {
         let (start, stop) = self.profile.calls();
-        let around = |(side, step): (usize, Step)| {
+        let around = |(side, step): (usize, SessionStep)| {
             let call = |control: &Option<Control>| {
-                control.clone().filter(|_| matches!(step, Step::Pass(_))).map(|control| (side, Step::Control(control)))
+                control
+                    .clone()
+                    .filter(|_| matches!(step, SessionStep::Pass(_)))
+                    .map(|control| (side, SessionStep::Control(control)))
             };
             let (before, after) = (call(&start), call(&stop));
             before.into_iter().chain([(side, step)]).chain(after)
@@ -144,7 +147,7 @@ impl Args {
     ///
     /// # Errors
     /// See [`confirm::destruction`].
-    fn confirmed(&self, sides: &[Side]) -> Result<(), Failure> {
+    fn confirmed(&self, sides: &[LoadEndpoint]) -> Result<(), Failure> {
         let has = |phases: &[Phase]| self.phases.phases.iter().any(|phase| phases.contains(phase));
         let between = self.compare.against.is_some()
             || self.compare.self_compare
@@ -163,7 +166,7 @@ impl Args {
     }
 
     /// Can the caches of all `sides` be emptied? They are, where it is asked. A doubt where they cannot.
-    fn flushes(&self, sides: &[Side], doubts: &mut Vec<String>) -> Result<bool, Failure> {
+    fn flushes(&self, sides: &[LoadEndpoint], doubts: &mut Vec<String>) -> Result<bool, Failure> {
         if !self.phases.phases.is_empty() || self.phases.flush_cache {
             // The user says what is done.
             return Ok(false);
@@ -192,9 +195,9 @@ impl Args {
     ///
     /// # Errors
     /// It is compared with itself and then with another, which remembers nothing.
-    fn remembers(&self, sides: &[Side], doubts: &mut Vec<String>) -> Result<(), Failure> {
+    fn remembers(&self, sides: &[LoadEndpoint], doubts: &mut Vec<String>) -> Result<(), Failure> {
         let is_cleared = self.phases.phases.contains(&Phase::Clear);
-        let servers: Vec<&Server> = sides.iter().filter_map(|side| side.server.as_ref()).collect();
+        let servers: Vec<&ServerClient> = sides.iter().filter_map(|side| side.server.as_ref()).collect();
         let [first, others @ ..] = &servers[..] else { return Ok(()) };
         if is_cleared || !others.iter().any(|other| other.is(first)) {
             return Ok(());
@@ -217,9 +220,9 @@ impl Args {
     }
 
     /// `plan` with what the phases say before, between and after it.
-    fn steps(&self, plan: PassPlan, flush: bool) -> Result<Vec<Step>, Failure> {
+    fn steps(&self, plan: PassPlan, flush: bool) -> Result<Vec<SessionStep>, Failure> {
         let steps = self.phases.schedule(0, plan)?.into_iter().map(|(_, step)| step);
-        Ok(flush.then_some(Step::Control(Control::Flush)).into_iter().chain(steps).collect())
+        Ok(flush.then_some(SessionStep::Control(Control::Flush)).into_iter().chain(steps).collect())
     }
 
     fn compared(&self) -> Result<PlannedRun, Failure> {
@@ -251,7 +254,7 @@ impl Args {
                 let load = LoadArgs { seed: self.load.seed.wrapping_add(u64::from(block)), ..self.load.clone() };
                 let mut steps = self.steps(self.plan("run", block, part.clone(), &load), flush).unwrap_or_default();
                 for step in &mut steps {
-                    if let Step::Pass(plan) = step {
+                    if let SessionStep::Pass(plan) = step {
                         plan.name.insert_str(0, before);
                     }
                 }
@@ -270,9 +273,9 @@ impl Args {
     }
 
     /// The warm-up, where there are no phases.
-    fn warm(&self) -> VecDeque<(usize, Step)> {
+    fn warm(&self) -> VecDeque<(usize, SessionStep)> {
         let requests = self.phases.warmup_requests.filter(|requests| *requests > 0);
-        requests.map(|requests| (0, Step::Control(Control::Warm(requests)))).into_iter().collect()
+        requests.map(|requests| (0, SessionStep::Control(Control::Warm(requests)))).into_iter().collect()
     }
 
     fn swept(&self, sweep: Sweep) -> Result<PlannedRun, Failure> {
@@ -310,9 +313,9 @@ impl Args {
                 plan.rules.in_flight = *value as usize;
             }
             if flush || self.phases.flush_cache {
-                schedule.push_back((index, Step::Control(Control::Flush)));
+                schedule.push_back((index, SessionStep::Control(Control::Flush)));
             }
-            schedule.push_back((index, Step::Pass(Box::new(plan))));
+            schedule.push_back((index, SessionStep::Pass(Box::new(plan))));
         }
         let session = Session { sides, schedule, seed: self.seed(), keep_figures: false };
         Ok(PlannedRun { session, what: RunKind::Sweep(sweep), doubts })
@@ -346,10 +349,10 @@ impl Args {
         let mut schedule = self.warm();
         let mut pass = |side: usize, name: &str, flush: bool| {
             if flush {
-                schedule.push_back((side, Step::Control(Control::Flush)));
+                schedule.push_back((side, SessionStep::Control(Control::Flush)));
             }
             let plan = self.plan(name, 0, 0..conversations(side), &self.load);
-            schedule.push_back((side, Step::Pass(Box::new(plan))));
+            schedule.push_back((side, SessionStep::Pass(Box::new(plan))));
         };
         let (there, back): (Vec<usize>, Vec<usize>) =
             ((0..endpoints.len()).collect(), (0..endpoints.len()).rev().collect());

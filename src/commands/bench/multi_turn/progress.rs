@@ -15,9 +15,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::commands::output;
 use crate::engine::base::Mono;
 use crate::engine::env::{Env, RealEnv};
-use crate::engine::load::session::{Next, Observer, Pass, PassId};
-use crate::engine::load::target::Outcome;
-use crate::engine::load::{Live, Record};
+use crate::engine::load::session::{AfterPass, Observer, PassId, PassResult};
+use crate::engine::load::target::ExchangeOutcome;
+use crate::engine::load::{LiveCounters, TimedRequest};
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(250);
@@ -85,7 +85,7 @@ struct ProgressWindow {
 /// What is known of the pass in hand.
 #[derive(Default)]
 struct ProgressState {
-    pass: Option<(PassId, u64, Arc<Live>)>,
+    pass: Option<(PassId, u64, Arc<LiveCounters>)>,
     began: Mono,
     failed: u64,
     /// What came since the last look.
@@ -148,16 +148,16 @@ impl Drop for ProgressView {
 }
 
 impl Observer for ProgressView {
-    fn begins(&mut self, pass: &PassId, _: u64, requests: u64, live: &Arc<Live>) {
+    fn pass_started(&mut self, pass: &PassId, _: u64, requests: u64, live: &Arc<LiveCounters>) {
         let pass = Some((pass.clone(), requests, Arc::clone(live)));
         *self.state() = ProgressState { pass, began: RealEnv::new().now(), ..ProgressState::default() };
     }
 
-    fn record(&mut self, _: &PassId, record: &Record) {
+    fn record(&mut self, _: &PassId, record: &TimedRequest) {
         let mut state = self.state();
         let exchange = &record.exchange;
         state.fresh.ended += 1;
-        if exchange.outcome != Outcome::Ok {
+        if exchange.outcome != ExchangeOutcome::Ok {
             state.failed += 1;
             return;
         }
@@ -177,13 +177,13 @@ impl Observer for ProgressView {
         }
     }
 
-    fn before(&mut self, _: &PassId, _: &Record) {
+    fn resumed(&mut self, _: &PassId, _: &TimedRequest) {
         // It is not of now.
     }
 
-    fn ended(&mut self, _: &Pass) -> Next {
+    fn pass_ended(&mut self, _: &PassResult) -> AfterPass {
         self.state().pass = None;
-        Next::GoOn
+        AfterPass::Continue
     }
 
     fn note(&mut self, text: &str) {
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn what_is_shown_is_of_the_last_two_seconds() {
-        let live = Arc::new(Live::default());
+        let live = Arc::new(LiveCounters::default());
         live.sent.store(30, Ordering::Relaxed);
         let id = PassId { side: 0, side_name: "A".to_owned(), name: "run".to_owned(), block: 0 };
         let mut state = ProgressState { pass: Some((id, 100, Arc::clone(&live))), ..ProgressState::default() };

@@ -1,9 +1,9 @@
 //! A line for every request as it ends (`--print-requests`).
 
 use crate::commands::bench::multi_turn::progress::Screen;
-use crate::engine::load::Record;
+use crate::engine::load::TimedRequest;
 use crate::engine::load::session::{Observer, PassId};
-use crate::engine::load::target::Outcome;
+use crate::engine::load::target::ExchangeOutcome;
 
 /// The observer.
 pub(super) struct RequestLog {
@@ -19,7 +19,7 @@ impl RequestLog {
 }
 
 impl Observer for RequestLog {
-    fn record(&mut self, pass: &PassId, record: &Record) {
+    fn record(&mut self, pass: &PassId, record: &TimedRequest) {
         if !self.on {
             return;
         }
@@ -27,10 +27,10 @@ impl Observer for RequestLog {
         let ms = |from: std::time::Duration, to: std::time::Duration| to.saturating_sub(from).as_secs_f64() * 1e3;
         let ttft =
             exchange.first_token.map_or(String::new(), |first| format!(" ttft_ms={:.1}", ms(exchange.begun, first)));
-        let failed = if exchange.outcome == Outcome::Ok {
+        let failed = if exchange.outcome == ExchangeOutcome::Ok {
             String::new()
         } else {
-            format!(" error={:?}", exchange.outcome.said())
+            format!(" error={:?}", exchange.outcome.message())
         };
         self.screen.warn(&format!(
             "request pass={} conversation={} turn={} planned_s={:.3} sent_s={:.3} ended_s={:.3} outcome={:?}{ttft} e2e_ms={:.1} prompt_tokens={} \
@@ -41,7 +41,7 @@ impl Observer for RequestLog {
             record.planned.as_secs_f64(),
             exchange.sent().as_secs_f64(),
             exchange.end.as_secs_f64(),
-            exchange.outcome.word(),
+            exchange.outcome.kind(),
             ms(exchange.begun, exchange.end),
             answer.prompt_tokens.unwrap_or(0),
             answer.completion_tokens.unwrap_or(exchange.arrived),

@@ -8,8 +8,8 @@ use crate::commands::error::Failure;
 use crate::commands::output;
 use crate::commands::runtime;
 use crate::engine::env::{Env, RealEnv, deadline};
-use crate::engine::load::server::Server;
-use crate::engine::load::target::{Target, reach};
+use crate::engine::load::server::ServerClient;
+use crate::engine::load::target::{LoadTarget, check_reachable};
 
 /// Default of `--max-parallel`, as in `bench_multiturn.py`.
 const IN_FLIGHT: u32 = 128;
@@ -94,7 +94,7 @@ impl Args {
 }
 
 /// Ask for the models until they come.
-fn wait_until_ready(target: &Target, server: Option<&Server>, wait: Duration) -> Result<(), Failure> {
+fn wait_until_ready(target: &LoadTarget, server: Option<&ServerClient>, wait: Duration) -> Result<(), Failure> {
     runtime::block_on(0, async {
         let env = RealEnv::new();
         let begun = env.now();
@@ -107,9 +107,9 @@ fn wait_until_ready(target: &Target, server: Option<&Server>, wait: Duration) ->
                     Ok(Err(error)) => error.to_string(),
                     Err(_) => format!("no answer within {QUESTION:?}"),
                 },
-                None => match reach(&env, target).await {
+                None => match check_reachable(&env, target).await {
                     Ok(()) => return Ok(()),
-                    Err(why) => why,
+                    Err(error) => error.to_string(),
                 },
             };
             if env.now().since(begun) >= wait {

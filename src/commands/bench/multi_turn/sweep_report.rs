@@ -6,8 +6,8 @@ use crate::commands::bench::multi_turn::args::{GoalsArgs, Sweep};
 use crate::commands::bench::multi_turn::goal_tracker::PassStats;
 use crate::commands::svg::{Axis, Plot, Series};
 use crate::commands::table::{ReportSection, ReportTable};
-use crate::engine::load::session::Pass;
-use crate::engine::load::sweep::{Point, highest_that_meets, knee};
+use crate::engine::load::session::PassResult;
+use crate::engine::load::sweep::{SweepPoint, highest_that_meets, knee};
 
 /// What one load brought.
 #[derive(Clone, Debug, Serialize)]
@@ -50,7 +50,7 @@ impl SweepReport {
     pub(super) fn of(
         goals: &GoalsArgs,
         sweep: &Sweep,
-        passes: &[Pass],
+        passes: &[PassResult],
         watched: &[PassStats],
         stopped: bool,
     ) -> SweepReport {
@@ -66,10 +66,11 @@ impl SweepReport {
             let tokens = tally.all.tokens;
             let output = tokens.completion + tokens.uncounted;
             let share = to_pass.map(|_| watched.goodput.share(pass.sent()));
-            let mean = |summary: Option<crate::engine::load::Summary>| summary.map(|s| s.mean.as_secs_f64() * 1e3);
+            let mean =
+                |summary: Option<crate::engine::load::LatencySummary>| summary.map(|s| s.mean.as_secs_f64() * 1e3);
             let (ttft, e2e) = (tally.all.ttft.summary(), mean(tally.all.e2e.summary()));
             // Nothing that went well brings nothing, after a time without end.
-            points.push(Point {
+            points.push(SweepPoint {
                 load: *load,
                 throughput: per_second(tokens.prompt + output),
                 latency: e2e.unwrap_or(f64::INFINITY),

@@ -19,7 +19,7 @@ use crate::commands::transport::{self, TransportArgs};
 use crate::engine::base::ByteSize;
 use crate::engine::bench::transfer::{self as bench, BenchError, Plan, Report};
 use crate::engine::env::RealEnv;
-use crate::engine::load::Summary;
+use crate::engine::load::LatencySummary;
 use crate::engine::metadata::MetadataUri;
 use crate::engine::sys::{Memory, MemoryError, MemoryPolicy, MemorySource};
 use crate::engine::transfer::{
@@ -208,7 +208,9 @@ async fn initiator(engine: &TransferEngine, buffer: Memory, plan: Plan, args: &A
 fn print(report: &Report, protocol: &'static str, args: &Args) -> Result<(), Failure> {
     let gb_s = report.bytes_per_second() / 1e9;
     let latency = report.batch.summary();
-    let us = |of: fn(&Summary) -> Option<Duration>| latency.as_ref().and_then(of).map(|took| took.as_secs_f64() * 1e6);
+    let us = |of: fn(&LatencySummary) -> Option<Duration>| {
+        latency.as_ref().and_then(of).map(|took| took.as_secs_f64() * 1e6)
+    };
     let (p50, p99, max) = (us(|l| Some(l.p50)), us(|l| l.p99), us(|l| Some(l.max)));
     if args.json {
         return output::json(&TransferReport {
@@ -294,7 +296,7 @@ struct TransferReport {
     /// Absent where there are too few batches for one.
     batch_us_p99: Option<f64>,
     batch_us_max: Option<f64>,
-    batch_latency: Option<Summary>,
+    batch_latency: Option<LatencySummary>,
     verified: bool,
     doubts: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Chat templates: how a model's messages become one text (`--apply-chat-template`).
+//! Chat templates, which turn the messages of a model into one text (`--apply-chat-template`).
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, Error, ErrorKind, context};
 use serde_json::Value;
 
-/// The name under which the template is kept.
+/// Name of the template in its environment.
 const NAME: &str = "chat";
 
-/// A chat template, in the language that Hugging Face's tokenizers use (Jinja).
+/// A chat template in Jinja, as used by Hugging Face tokenizers.
 pub struct ChatTemplate {
     inner: Environment<'static>,
     bos: String,
@@ -25,37 +25,39 @@ impl fmt::Debug for ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// From the text of a `tokenizer_config.json`, and of a `chat_template.jinja` where there is one, which wins.
+    /// Reads the template from the text of a `tokenizer_config.json`. A `chat_template.jinja` (`file`) takes
+    /// precedence.
     ///
     /// # Errors
-    /// There is none, or it is malformed; in the parser's words.
+    /// The configuration has no chat template, or it is malformed.
     pub fn read(config: &str, file: Option<String>) -> Result<ChatTemplate, String> {
         let config: Value = serde_json::from_str(config).map_err(|error| error.to_string())?;
         let source = file.or_else(|| source(&config["chat_template"])).ok_or("no chat_template in it")?;
         let digest = Md5::digest(source.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
         let mut inner = Environment::new();
-        // As transformers has it.
+        // The same settings as in transformers.
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         inner.set_syntax(syntax.map_err(|error| error.to_string())?);
         inner.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         inner.add_function("raise_exception", |message: String| -> Result<String, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, message))
         });
-        // Templates print today's date; the same line must give the same prompt every day.
+        // Templates print the current date. A fixed date keeps prompts equal from day to day.
         inner.add_function("strftime_now", |_: String| "01 Jan 2026".to_owned());
         inner.add_template_owned(NAME, source).map_err(|error| error.to_string())?;
         Ok(ChatTemplate { inner, bos: token(&config["bos_token"]), eos: token(&config["eos_token"]), digest })
     }
 
-    /// What decides the texts that it makes.
+    /// Returns a digest of the template source.
     pub fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// `prompt` as the one message of a user, ready to be answered; without the token of the beginning, which the server adds.
+    /// Renders `prompt` as the single user message, followed by the generation prompt. The BOS token is removed,
+    /// because the server adds it.
     ///
     /// # Errors
-    /// The template refuses it; in its words.
+    /// The template raises an error.
     pub fn apply(&self, prompt: &str) -> Result<String, String> {
         let messages = vec![context! { role => "user", content => prompt }];
         let template = self.inner.get_template(NAME).map_err(|error| error.to_string())?;
@@ -70,7 +72,7 @@ impl ChatTemplate {
     }
 }
 
-/// A template, or the one called `default` of several.
+/// Returns the template, or the one named `default` of several.
 fn source(member: &Value) -> Option<String> {
     let of = |template: &Value| Some(template["template"].as_str()?.to_owned());
     match member {
@@ -80,7 +82,7 @@ fn source(member: &Value) -> Option<String> {
     }
 }
 
-/// A special token: a string, or an object with its content.
+/// Returns a special token: a string, or an object with `content`.
 fn token(member: &Value) -> String {
     member.as_str().or(member["content"].as_str()).unwrap_or_default().to_owned()
 }
@@ -91,7 +93,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_template_makes_a_text_of_a_message_without_the_first_token() {
+    fn template_renders_a_message_without_the_bos_token() {
         let template = "{{ bos_token }}{% for message in messages %}\n    {% if message['role'] == 'user' %}<u>{{ message['content'].strip() }}\
             </u>{% endif %}\n{% endfor %}{% if add_generation_prompt %}<a>{% endif %}";
         let config =
@@ -106,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_template_and_a_refusal_of_one_are_errors() {
+    fn malformed_templates_and_raised_exceptions_are_errors() {
         for bad in ["{}", "[", r#"{"chat_template": "{% if %}"}"#] {
             assert!(ChatTemplate::read(bad, None).is_err(), "{bad}");
         }

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use crate::engine::base::Mono;
 use crate::engine::sim::counters::gb_per_s;
-use crate::engine::sim::scheduler::request::Fetch;
-use crate::engine::sim::scheduler::{Effect, Scheduler};
+use crate::engine::sim::scheduler::request::FetchState;
+use crate::engine::sim::scheduler::{Scheduler, SchedulerEffect};
 
 impl Scheduler {
     /// Ask storage for what the request lacks.
-    pub(super) fn look(&mut self, id: u64) {
+    pub(super) fn lookup(&mut self, id: u64) {
         if !self.config.storage {
             return;
         }
@@ -23,17 +23,17 @@ impl Scheduler {
         if !self.tree.anchors_fetch(found.node) || (missing.len() as u64) < least(&self.config) {
             return;
         }
-        self.effects.push(Effect::Look { id, pages: missing.to_vec() });
-        request.fetch = Fetch::Looking { from: from as u64 };
+        self.effects.push(SchedulerEffect::Lookup { id, pages: missing.to_vec() });
+        request.fetch = FetchState::LookingUp { from: from as u64 };
     }
 
     /// Storage has the first `hit` of the pages that it was asked for.
-    pub fn looked(&mut self, now: Mono, id: u64, hit: usize) {
+    pub fn lookup_done(&mut self, now: Mono, id: u64, hit: usize) {
         self.advance(now);
         let Some(request) = self.requests.get_mut(&id) else { return };
-        let Fetch::Looking { from: looked_from } = request.fetch else { return };
+        let FetchState::LookingUp { from: looked_from } = request.fetch else { return };
         request.fetched_at = now;
-        request.fetch = Fetch::None;
+        request.fetch = FetchState::None;
         if request.aborted {
             self.requests.remove(&id);
             return;
@@ -60,9 +60,9 @@ impl Scheduler {
             self.counters.unfulfilled.host_capacity += (hit - room) * page;
             if room > 0 {
                 self.tree.host_free -= room;
-                request.fetch = Fetch::Reading { from, room };
+                request.fetch = FetchState::Reading { from, room };
                 let pages = request.asked()[from as usize..(from + room) as usize].to_vec();
-                self.effects.push(Effect::Read { id, pages });
+                self.effects.push(SchedulerEffect::Read { id, pages });
             }
         }
         self.start_step(now);
@@ -72,11 +72,11 @@ impl Scheduler {
     pub fn read(&mut self, now: Mono, id: u64, came: usize, took: Duration) {
         self.advance(now);
         let Some(request) = self.requests.get_mut(&id) else { return };
-        let Fetch::Reading { from, room } = request.fetch else { return };
+        let FetchState::Reading { from, room } = request.fetch else { return };
         let page = self.config.page_size;
         let came = (came as u64).min(room);
         request.fetched_at = now;
-        request.fetch = Fetch::None;
+        request.fetch = FetchState::None;
         self.tree.host_free += room - came;
         self.counters.unfulfilled.storage_transfer += (room - came) * page;
         let found = self.tree.find(request.asked());
@@ -96,7 +96,7 @@ impl Scheduler {
             let pages = request.asked()[have as usize..(from + came) as usize].to_vec();
             self.tree.insert_fetched(found.node, &pages);
             let pages = pages.len() as u64;
-            request.fetch = Fetch::Done { from: have, pages };
+            request.fetch = FetchState::Done { from: have, pages };
             self.counters.prefetched += pages * page;
             self.counters.prefetch_pages.record(pages as f64);
             let bytes = pages * page * self.config.bytes_per_token;

@@ -12,17 +12,17 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::engine::base::Mono;
 use crate::engine::plan::hicache::tree::Tree;
-use crate::engine::sim::config::{Config, Refused};
-use crate::engine::sim::counters::Counters;
+use crate::engine::sim::config::{AdmissionError, Config};
+use crate::engine::sim::counters::SimCounters;
 
-pub use request::{Admission, Ask, End, Prepared};
+pub use request::{Admission, FinishReason, HashedRequest, SimRequest};
 
-use request::Request;
-use step::Step;
+use request::ScheduledRequest;
+use step::EngineStep;
 
 /// What the shell has to do or to tell.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Effect {
+pub enum SchedulerEffect {
     /// The request's first token is there.
     First {
         id: u64,
@@ -37,14 +37,14 @@ pub enum Effect {
         /// Since when.
         at: Mono,
     },
-    Ended {
+    Finished {
         id: u64,
         /// Since when.
         at: Mono,
-        end: End,
+        end: FinishReason,
     },
-    /// How many of these pages, from the first on, does storage have? [`Scheduler::looked`] is to be told.
-    Look {
+    /// How many of these pages, from the first on, does storage have? [`Scheduler::lookup_done`] is to be told.
+    Lookup {
         id: u64,
         /// The pages.
         pages: Vec<u64>,
@@ -64,7 +64,7 @@ pub enum Effect {
 
 /// What is going on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gauges {
+pub struct SimGauges {
     pub running: u64,
     pub queued: u64,
     /// Tokens of the device that running requests use.
@@ -82,13 +82,13 @@ pub struct Gauges {
 pub struct Scheduler {
     config: Config,
     tree: Tree,
-    requests: HashMap<u64, Request>,
+    requests: HashMap<u64, ScheduledRequest>,
     waiting: VecDeque<u64>,
     running: Vec<u64>,
-    step: Option<Step>,
-    effects: Vec<Effect>,
+    step: Option<EngineStep>,
+    effects: Vec<SchedulerEffect>,
     next: u64,
-    counters: Counters,
+    counters: SimCounters,
 }
 
 impl Scheduler {
@@ -104,7 +104,7 @@ impl Scheduler {
             step: None,
             effects: Vec::new(),
             next: 0,
-            counters: Counters::default(),
+            counters: SimCounters::default(),
         }
     }
 
@@ -114,15 +114,15 @@ impl Scheduler {
     }
 
     /// What it has counted.
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &SimCounters {
         &self.counters
     }
 
     /// What is going on.
-    pub fn gauges(&self) -> Gauges {
+    pub fn gauges(&self) -> SimGauges {
         let page = self.config.page_size;
         let (all, reachable) = (self.config.device_tokens / page, self.tree.reachable());
-        Gauges {
+        SimGauges {
             running: self.running.len() as u64,
             queued: self.waiting.len() as u64,
             used: (all - reachable) * page,
@@ -133,7 +133,7 @@ impl Scheduler {
     }
 
     /// What is to be done, in order; told once.
-    pub fn effects(&mut self) -> Vec<Effect> {
+    pub fn effects(&mut self) -> Vec<SchedulerEffect> {
         std::mem::take(&mut self.effects)
     }
 
@@ -156,17 +156,17 @@ impl Scheduler {
     ///
     /// # Errors
     /// It is not taken.
-    pub fn arrive(&mut self, now: Mono, Prepared(mut request): Prepared) -> Result<u64, Refused> {
+    pub fn arrive(&mut self, now: Mono, HashedRequest(mut request): HashedRequest) -> Result<u64, AdmissionError> {
         self.advance(now);
         if self.waiting.len() >= self.config.queue_max {
-            return Err(Refused::QueueFull);
+            return Err(AdmissionError::QueueFull);
         }
         let id = self.next;
         self.next += 1;
         (request.arrived, request.fetched_at) = (now, now);
         self.requests.insert(id, request);
         self.waiting.push_back(id);
-        self.look(id);
+        self.lookup(id);
         self.start_step(now);
         Ok(id)
     }
@@ -178,7 +178,7 @@ impl Scheduler {
         request.aborted = true;
         if let Some(at) = self.waiting.iter().position(|waiting| *waiting == id) {
             self.waiting.remove(at);
-            self.effects.push(Effect::Ended { id, at: now, end: End::Abort });
+            self.effects.push(SchedulerEffect::Finished { id, at: now, end: FinishReason::Abort });
             self.counters.aborted += 1;
             // Whoever reads for it gives its room back first.
             if !self.requests[&id].waits_for_storage() {

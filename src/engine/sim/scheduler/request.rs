@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use crate::engine::base::Mono;
 use crate::engine::plan::hicache::tree::{Id, ROOT};
-use crate::engine::sim::config::{Config, Refused};
-use crate::engine::sim::counters::ByTier;
-use crate::engine::sim::page::{Namer, mixed};
+use crate::engine::sim::config::{AdmissionError, Config};
+use crate::engine::sim::counters::TierTokens;
+use crate::engine::sim::page::{PageNamer, mixed};
 use crate::engine::sim::token;
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ask {
+pub struct SimRequest {
     pub prompt: Vec<u32>,
     /// Tokens of the answer, if anybody said.
     pub output: Option<u32>,
@@ -31,14 +31,14 @@ pub struct Admission {
     /// When that was done.
     pub computed: Mono,
     /// Tokens of the prompt, by where they came from.
-    pub tokens: ByTier,
+    pub tokens: TierTokens,
     /// How long storage was waited for.
     pub storage_wait: Duration,
 }
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum FinishReason {
     /// It has its tokens.
     Length,
     Abort,
@@ -46,11 +46,11 @@ pub enum End {
 
 /// How far the fetch from storage is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fetch {
+pub(super) enum FetchState {
     /// There is none.
     None,
     /// Storage is asked what it has, from page `from` on.
-    Looking { from: u64 },
+    LookingUp { from: u64 },
     /// Pages are read, for which the host keeps room.
     Reading { from: u64, room: u64 },
     /// They came: pages from `from` on.
@@ -59,21 +59,21 @@ pub(super) enum Fetch {
 
 /// A request that was read and hashed, which takes its time for a long prompt: before the engine is asked.
 #[derive(Debug)]
-pub struct Prepared(pub(super) Request);
+pub struct HashedRequest(pub(super) ScheduledRequest);
 
-impl Prepared {
+impl HashedRequest {
     /// `ask`, for an engine of `config`.
     ///
     /// # Errors
     /// It is not taken.
-    pub fn new(ask: Ask, config: &Config) -> Result<Prepared, Refused> {
-        Request::new(ask, config).map(Prepared)
+    pub fn new(ask: SimRequest, config: &Config) -> Result<HashedRequest, AdmissionError> {
+        ScheduledRequest::new(ask, config).map(HashedRequest)
     }
 }
 
 /// A request.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct ScheduledRequest {
     pub stream: bool,
     /// Tokens of the prompt.
     pub tokens: u64,
@@ -82,7 +82,7 @@ pub(super) struct Request {
     /// The answer, once it is begun: while requests wait, there is no bound on all their answers.
     pub answer: Arc<[u32]>,
     seed: u64,
-    namer: Namer,
+    namer: PageNamer,
     /// Tokens of the prompt after its last full page.
     tail: Vec<u32>,
     /// Names of the full pages of the prompt and, once it is begun, of all of the answer that is ever computed: all but its last token.
@@ -93,9 +93,9 @@ pub(super) struct Request {
     pub asked: usize,
     pub arrived: Mono,
     pub started: Mono,
-    pub fetch: Fetch,
+    pub fetch: FetchState,
     pub fetched_at: Mono,
-    pub tokens_by_tier: ByTier,
+    pub tokens_by_tier: TierTokens,
     pub aborted: bool,
     /// Tokens of the answer so far.
     pub generated: u32,
@@ -112,18 +112,18 @@ pub(super) struct Request {
     pub known: u64,
 }
 
-impl Request {
-    fn new(ask: Ask, config: &Config) -> Result<Request, Refused> {
+impl ScheduledRequest {
+    fn new(ask: SimRequest, config: &Config) -> Result<ScheduledRequest, AdmissionError> {
         let tokens = ask.prompt.len() as u64;
         let output = config.answer_tokens(tokens, ask.output)?;
         let page = usize::try_from(config.page_size).unwrap_or(usize::MAX);
         let prompt = ask.prompt;
         let seed = prompt.iter().fold(0, |hash, id| mixed(hash ^ u64::from(*id)));
-        let mut namer = Namer::new(&config.model, config.page_size, config.bytes_per_token);
+        let mut namer = PageNamer::new(&config.model, config.page_size, config.bytes_per_token);
         let full = prompt.chunks_exact(page);
         let tail = full.remainder().to_vec();
         let pages: Vec<u64> = full.map(|tokens| namer.next(tokens)).collect();
-        Ok(Request {
+        Ok(ScheduledRequest {
             stream: ask.stream,
             tokens,
             output,
@@ -136,9 +136,9 @@ impl Request {
             asked: (prompt.len() - 1) / page,
             arrived: Mono::ZERO,
             started: Mono::ZERO,
-            fetch: Fetch::None,
+            fetch: FetchState::None,
             fetched_at: Mono::ZERO,
-            tokens_by_tier: ByTier::default(),
+            tokens_by_tier: TierTokens::default(),
             aborted: false,
             generated: 0,
             last_token: Mono::ZERO,
@@ -156,7 +156,7 @@ impl Request {
         let computed = self.answer.len() - 1;
         let rest: Vec<u32> = self.tail.iter().chain(&self.answer[..computed]).copied().collect();
         let page = usize::try_from(page).unwrap_or(usize::MAX);
-        let Request { pages, namer, .. } = self;
+        let ScheduledRequest { pages, namer, .. } = self;
         pages.extend(rest.chunks_exact(page).map(|tokens| namer.next(tokens)));
     }
 
@@ -177,7 +177,7 @@ impl Request {
 
     /// Is it waiting for storage?
     pub fn waits_for_storage(&self) -> bool {
-        matches!(self.fetch, Fetch::Looking { .. } | Fetch::Reading { .. })
+        matches!(self.fetch, FetchState::LookingUp { .. } | FetchState::Reading { .. })
     }
 
     /// How long storage was waited for.

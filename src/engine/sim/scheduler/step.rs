@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use crate::engine::base::Mono;
-use crate::engine::sim::counters::ByTier;
-use crate::engine::sim::scheduler::request::{Admission, End, Fetch};
-use crate::engine::sim::scheduler::{Effect, Scheduler};
+use crate::engine::sim::counters::TierTokens;
+use crate::engine::sim::scheduler::request::{Admission, FetchState, FinishReason};
+use crate::engine::sim::scheduler::{Scheduler, SchedulerEffect};
 
 /// A step that is under way.
 #[derive(Debug)]
-pub(super) struct Step {
+pub(super) struct EngineStep {
     pub ends: Mono,
     /// The requests whose prompts it computes; none: it decodes.
     pub prompts: Vec<u64>,
@@ -32,7 +32,7 @@ impl Scheduler {
             return;
         };
         // Time goes on, however little a step costs.
-        self.step = Some(Step { ends: now + takes.max(Duration::from_nanos(1)), prompts });
+        self.step = Some(EngineStep { ends: now + takes.max(Duration::from_nanos(1)), prompts });
     }
 
     /// Start what waits, as far as there is room: the requests, and the tokens that are computed and brought back for them.
@@ -87,7 +87,7 @@ impl Scheduler {
         request.begin(page);
         (request.own, request.done, request.started) = (prefix, tokens, now);
         let storage = match request.fetch {
-            Fetch::Done { from, pages } => {
+            FetchState::Done { from, pages } => {
                 let storage = prefix.min(from + pages).saturating_sub(from.max(found.device));
                 let lost = pages.saturating_sub(storage) * page;
                 if !is_loaded && found.host > 0 {
@@ -97,7 +97,7 @@ impl Scheduler {
             }
             _ => 0,
         };
-        request.tokens_by_tier = ByTier {
+        request.tokens_by_tier = TierTokens {
             device: found.device * page,
             host: (loaded - storage) * page,
             storage: storage * page,
@@ -114,7 +114,7 @@ impl Scheduler {
     }
 
     /// What a step that is over has brought.
-    pub(super) fn end_step(&mut self, step: Step) {
+    pub(super) fn end_step(&mut self, step: EngineStep) {
         let at = step.ends;
         if step.prompts.is_empty() {
             for id in std::mem::take(&mut self.running) {
@@ -135,7 +135,7 @@ impl Scheduler {
     fn computed(&mut self, id: u64, at: Mono) -> bool {
         let request = self.requests.get_mut(&id).expect("it runs");
         if request.aborted {
-            self.finish(id, at, End::Abort);
+            self.finish(id, at, FinishReason::Abort);
             return false;
         }
         (request.generated, request.first_token, request.last_token) = (1, at, at);
@@ -147,9 +147,9 @@ impl Scheduler {
             tokens: request.tokens_by_tier,
             storage_wait: request.storage_wait(),
         };
-        self.effects.push(Effect::First { id, at, admission });
+        self.effects.push(SchedulerEffect::First { id, at, admission });
         if request.output == 1 {
-            self.finish(id, at, End::Length);
+            self.finish(id, at, FinishReason::Length);
             return false;
         }
         let pages = request.prompt_pages;
@@ -162,7 +162,7 @@ impl Scheduler {
         let page = self.config.page_size;
         let request = self.requests.get_mut(&id).expect("it runs");
         if request.aborted {
-            self.finish(id, at, End::Abort);
+            self.finish(id, at, FinishReason::Abort);
             return false;
         }
         let is_new_page = request.done.is_multiple_of(page);
@@ -177,9 +177,9 @@ impl Scheduler {
             self.tree.device_free -= 1;
         }
         self.counters.decoded += 1;
-        self.effects.push(Effect::Token { id, at });
+        self.effects.push(SchedulerEffect::Token { id, at });
         if is_last {
-            self.finish(id, at, End::Length);
+            self.finish(id, at, FinishReason::Length);
         }
         !is_last
     }
@@ -200,12 +200,12 @@ impl Scheduler {
         request.known = request.known.max(pages as u64);
         self.counters.host_backup += count * self.config.page_size;
         if self.config.storage && !written.is_empty() {
-            self.effects.push(Effect::Write { pages: written });
+            self.effects.push(SchedulerEffect::Write { pages: written });
         }
     }
 
     /// It is over: everything that was computed stays in the cache.
-    fn finish(&mut self, id: u64, at: Mono, end: End) {
+    fn finish(&mut self, id: u64, at: Mono, end: FinishReason) {
         let page = self.config.page_size;
         let request = &self.requests[&id];
         let all = usize::try_from(request.done / page).unwrap_or(usize::MAX).min(request.pages.len());
@@ -220,8 +220,8 @@ impl Scheduler {
         let request = self.requests.remove(&id).expect("it runs");
         self.tree.device_free += request.done.div_ceil(page) - request.own;
         self.tree.unlock(request.last);
-        self.effects.push(Effect::Ended { id, at, end });
-        if end == End::Abort {
+        self.effects.push(SchedulerEffect::Finished { id, at, end });
+        if end == FinishReason::Abort {
             self.counters.aborted += 1;
             return;
         }

@@ -3,7 +3,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::engine::sim::counters::ByTier;
+use crate::engine::sim::counters::TierTokens;
 
 const PAGE: u64 = 16;
 
@@ -21,13 +21,13 @@ fn ms(ms: u64) -> Mono {
     Mono::from_ms(ms)
 }
 
-fn arrive(scheduler: &mut Scheduler, now: Mono, ask: Ask) -> Result<u64, Refused> {
-    let prepared = Prepared::new(ask, scheduler.config())?;
+fn arrive(scheduler: &mut Scheduler, now: Mono, ask: SimRequest) -> Result<u64, AdmissionError> {
+    let prepared = HashedRequest::new(ask, scheduler.config())?;
     scheduler.arrive(now, prepared)
 }
 
-fn ask(prompt: Vec<u32>, output: u32) -> Ask {
-    Ask { prompt, output: Some(output), stream: true }
+fn ask(prompt: Vec<u32>, output: u32) -> SimRequest {
+    SimRequest { prompt, output: Some(output), stream: true }
 }
 
 fn prompt(of: u32, tokens: u32) -> Vec<u32> {
@@ -36,32 +36,32 @@ fn prompt(of: u32, tokens: u32) -> Vec<u32> {
 
 /// What a request told of itself.
 #[derive(Debug, Default)]
-struct Heard {
+struct RequestLog {
     admission: Option<Admission>,
     tokens: Vec<Mono>,
-    end: Option<(Mono, End)>,
+    end: Option<(Mono, FinishReason)>,
 }
 
 /// Go on to the end of everything; storage that has `stored` answers at once.
-fn play(scheduler: &mut Scheduler, stored: &mut std::collections::HashSet<u64>) -> HashMap<u64, Heard> {
-    let mut heard: HashMap<u64, Heard> = HashMap::new();
+fn play(scheduler: &mut Scheduler, stored: &mut std::collections::HashSet<u64>) -> HashMap<u64, RequestLog> {
+    let mut heard: HashMap<u64, RequestLog> = HashMap::new();
     let mut now = Mono::ZERO;
     loop {
         let effects = scheduler.effects();
         let quiet = effects.is_empty();
         for effect in effects {
             match effect {
-                Effect::First { id, at, admission } => {
+                SchedulerEffect::First { id, at, admission } => {
                     let heard = heard.entry(id).or_default();
                     (heard.admission, heard.tokens) = (Some(admission), vec![at]);
                 }
-                Effect::Token { id, at } => heard.entry(id).or_default().tokens.push(at),
-                Effect::Ended { id, at, end } => heard.entry(id).or_default().end = Some((at, end)),
-                Effect::Look { id, pages } => {
-                    scheduler.looked(now, id, pages.iter().take_while(|page| stored.contains(*page)).count());
+                SchedulerEffect::Token { id, at } => heard.entry(id).or_default().tokens.push(at),
+                SchedulerEffect::Finished { id, at, end } => heard.entry(id).or_default().end = Some((at, end)),
+                SchedulerEffect::Lookup { id, pages } => {
+                    scheduler.lookup_done(now, id, pages.iter().take_while(|page| stored.contains(*page)).count());
                 }
-                Effect::Read { id, pages } => scheduler.read(now, id, pages.len(), Duration::from_millis(1)),
-                Effect::Write { pages } => {
+                SchedulerEffect::Read { id, pages } => scheduler.read(now, id, pages.len(), Duration::from_millis(1)),
+                SchedulerEffect::Write { pages } => {
                     stored.extend(&pages);
                     scheduler.written(pages.len() as u64, 0, Duration::from_millis(1));
                 }
@@ -83,7 +83,7 @@ fn serve(scheduler: &mut Scheduler, stored: &mut std::collections::HashSet<u64>,
     let now = scheduler.wake().unwrap_or(ms(0));
     let id = arrive(scheduler, now, ask(ids, out)).expect("it fits");
     let heard = play(scheduler, stored);
-    let ByTier { device, host, storage, computed } = heard[&id].admission.as_ref().expect("it ran").tokens;
+    let TierTokens { device, host, storage, computed } = heard[&id].admission.as_ref().expect("it ran").tokens;
     [device, host, storage, computed]
 }
 
@@ -97,7 +97,7 @@ fn a_step_takes_what_the_cost_model_says_and_a_prompt_holds_up_those_who_decode(
     let heard = play(&mut scheduler, &mut Default::default());
     assert_eq!(heard[&first].tokens, [ms(60), ms(100), ms(110), ms(120)]);
     assert_eq!(heard[&second].tokens, [ms(90), ms(100)]);
-    assert_eq!(heard[&second].end, Some((ms(100), End::Length)));
+    assert_eq!(heard[&second].end, Some((ms(100), FinishReason::Length)));
     let admission = heard[&second].admission.as_ref().unwrap();
     assert_eq!((admission.arrived, admission.started, admission.computed), (ms(5), ms(60), ms(90)));
 }
@@ -142,14 +142,17 @@ fn nobody_starts_without_room_for_the_whole_answer_and_all_get_theirs() {
     let mut scheduler = Scheduler::new(config(10, 0));
     let ids: Vec<u64> = (1..=4).map(|of| arrive(&mut scheduler, ms(0), ask(prompt(of, 60), 20)).unwrap()).collect();
     scheduler.advance(ms(13));
-    assert_eq!(scheduler.gauges(), Gauges { running: 2, queued: 2, used: 128, available: 32, ..Gauges::default() });
+    assert_eq!(
+        scheduler.gauges(),
+        SimGauges { running: 2, queued: 2, used: 128, available: 32, ..SimGauges::default() }
+    );
     let heard = play(&mut scheduler, &mut Default::default());
     assert!(ids.iter().all(|id| heard[id].tokens.len() == 20));
     assert_eq!(scheduler.gauges().used, 0);
     assert_eq!(scheduler.counters().finished[1].requests, 4);
     let long = arrive(&mut scheduler, ms(0), ask(prompt(1, 160), 1)).unwrap_err();
-    assert_eq!(long, Refused::TooLong { prompt: 160, max: 159 });
-    assert_eq!(arrive(&mut scheduler, ms(0), ask(Vec::new(), 1)), Err(Refused::Empty));
+    assert_eq!(long, AdmissionError::TooLong { prompt: 160, max: 159 });
+    assert_eq!(arrive(&mut scheduler, ms(0), ask(Vec::new(), 1)), Err(AdmissionError::Empty));
 }
 
 #[test]
@@ -163,8 +166,8 @@ fn who_is_gone_leaves_the_queue_at_once_and_the_batch_with_the_step() {
     scheduler.advance(ms(30));
     scheduler.abort(ms(30), first);
     let heard = play(&mut scheduler, &mut Default::default());
-    assert_eq!(heard[&second].end, Some((ms(1), End::Abort)));
-    assert_eq!(heard[&first].end.map(|end| end.1), Some(End::Abort));
+    assert_eq!(heard[&second].end, Some((ms(1), FinishReason::Abort)));
+    assert_eq!(heard[&first].end.map(|end| end.1), Some(FinishReason::Abort));
     assert_eq!(heard[&third].tokens.len(), 2);
     let gauges = scheduler.gauges();
     assert_eq!((gauges.used, gauges.available + gauges.evictable, scheduler.counters().aborted), (0, 1600, 2));
@@ -180,8 +183,8 @@ proptest! {
     ) {
         let mut scheduler = Scheduler::new(Config { storage, running_max: 4, ..config(device, host) });
         let mut stored = std::collections::HashSet::new();
-        let (mut taken, mut sums, mut now, mut gone) = (Vec::new(), ByTier::default(), ms(0), 0);
-        let mut heard: HashMap<u64, Heard> = HashMap::new();
+        let (mut taken, mut sums, mut now, mut gone) = (Vec::new(), TierTokens::default(), ms(0), 0);
+        let mut heard: HashMap<u64, RequestLog> = HashMap::new();
         for (of, tokens, output, wait, leaves) in asks {
             now = now + Duration::from_millis(wait);
             let Ok(id) = arrive(&mut scheduler, now, ask(prompt(of, tokens), output)) else { continue };
@@ -198,8 +201,8 @@ proptest! {
         prop_assert!(scheduler.ids().is_empty() && scheduler.requests.is_empty());
         for id in &taken {
             let Some((_, end)) = heard[id].end else { return Err(TestCaseError::fail("no end")) };
-            gone += u64::from(end == End::Abort);
-            if let (Some(admission), End::Length) = (&heard[id].admission, end) {
+            gone += u64::from(end == FinishReason::Abort);
+            if let (Some(admission), FinishReason::Length) = (&heard[id].admission, end) {
                 sums.device += admission.tokens.device;
                 sums.host += admission.tokens.host;
                 sums.storage += admission.tokens.storage;

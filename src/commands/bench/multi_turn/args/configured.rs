@@ -1,17 +1,21 @@
 //! The workload that the flags select, with notes for the report.
 
-use crate::engine::load::workload::{Ask, Prompt, Workload};
-use crate::engine::load::{Answer, Pace, Script, Turn};
+use crate::engine::load::workload::{LoadWorkload, TurnPrompt, TurnRequest};
+use crate::engine::load::{ModelAnswer, Pace, Script, Turn};
 
 /// A workload, its notes, and whether it has recorded send times.
 pub struct ConfiguredWorkload {
-    workload: Box<dyn Workload + Send>,
+    workload: Box<dyn LoadWorkload + Send>,
     notes: Vec<String>,
     recorded: bool,
 }
 
 impl ConfiguredWorkload {
-    pub(super) fn new(workload: Box<dyn Workload + Send>, notes: Vec<String>, recorded: bool) -> ConfiguredWorkload {
+    pub(super) fn new(
+        workload: Box<dyn LoadWorkload + Send>,
+        notes: Vec<String>,
+        recorded: bool,
+    ) -> ConfiguredWorkload {
         ConfiguredWorkload { workload, notes, recorded }
     }
 
@@ -31,7 +35,7 @@ impl ConfiguredWorkload {
     }
 }
 
-impl Workload for ConfiguredWorkload {
+impl LoadWorkload for ConfiguredWorkload {
     fn notes(&self) -> Vec<String> {
         self.notes.clone()
     }
@@ -40,23 +44,23 @@ impl Workload for ConfiguredWorkload {
         self.workload.scripts()
     }
 
-    fn ask(&mut self, turn: Turn) -> Ask {
-        self.workload.ask(turn)
+    fn request(&mut self, turn: Turn) -> TurnRequest {
+        self.workload.request(turn)
     }
 
-    fn heard(&mut self, turn: Turn, answer: &Answer) {
-        self.workload.heard(turn, answer);
+    fn on_response(&mut self, turn: Turn, answer: &ModelAnswer) {
+        self.workload.on_response(turn, answer);
     }
 
     fn fingerprint(&self, to: &mut dyn std::fmt::Write) -> std::fmt::Result {
         self.workload.fingerprint(to)
     }
 
-    fn shared(&self) -> Vec<Prompt> {
+    fn shared(&self) -> Vec<TurnPrompt> {
         self.workload.shared()
     }
 
-    fn over(&mut self, turn: Turn) {
-        self.workload.over(turn);
+    fn on_conversation_end(&mut self, turn: Turn) {
+        self.workload.on_conversation_end(turn);
     }
 }

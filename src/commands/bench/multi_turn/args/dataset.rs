@@ -11,11 +11,13 @@ use crate::commands::bench::number;
 use crate::commands::error::Failure;
 use crate::commands::input;
 use crate::engine::load::workload::dataset::{
-    self, Corpus, Dataset, Format, Groups, RandomIds, Reading, SharedPrefix, random_ids, random_texts, random_words,
-    shared_prefix,
+    self, Corpus, Dataset, DatasetFormat, DatasetOptions, PrefixGroups, RandomIds, SharedPrefix, random_ids,
+    random_texts, random_words, shared_prefix,
 };
-use crate::engine::load::workload::{ChatTemplate, Conversation, Form, Played, Says, Speech, Tokenizer};
-use crate::engine::load::{Ready, Rules, Seed};
+use crate::engine::load::workload::{
+    ChatTemplate, Conversation, PromptForm, Replay, TextGenerator, Tokenizer, TurnContent,
+};
+use crate::engine::load::{ReadyOrder, Rules, Seed};
 
 /// Largest accepted tokenizer file, bytes.
 const TOKENIZER_BYTES_MAX: u64 = 1 << 28;
@@ -74,17 +76,17 @@ impl DatasetName {
     }
 
     /// Returns the format of the dataset's file; `None` if prompts are generated.
-    fn format(self) -> Option<Format> {
+    fn format(self) -> Option<DatasetFormat> {
         Some(match self {
-            DatasetName::Sharegpt => Format::ShareGpt,
-            DatasetName::Custom => Format::Custom,
-            DatasetName::Openai => Format::OpenAi,
-            DatasetName::Mooncake => Format::Mooncake,
-            DatasetName::AgenticTrace => Format::Agentic,
-            DatasetName::Longbench => Format::LongBench,
-            DatasetName::Ultrachat => Format::UltraChat,
-            DatasetName::Loogle => Format::Loogle,
-            DatasetName::SpeedBench => Format::SpeedBench,
+            DatasetName::Sharegpt => DatasetFormat::ShareGpt,
+            DatasetName::Custom => DatasetFormat::Custom,
+            DatasetName::Openai => DatasetFormat::OpenAi,
+            DatasetName::Mooncake => DatasetFormat::Mooncake,
+            DatasetName::AgenticTrace => DatasetFormat::Agentic,
+            DatasetName::Longbench => DatasetFormat::LongBench,
+            DatasetName::Ultrachat => DatasetFormat::UltraChat,
+            DatasetName::Loogle => DatasetFormat::Loogle,
+            DatasetName::SpeedBench => DatasetFormat::SpeedBench,
             DatasetName::Random
             | DatasetName::RandomIds
             | DatasetName::GeneratedSharedPrefix
@@ -231,7 +233,7 @@ impl DatasetArgs {
     /// Returns `rules`, with the order of the dataset for `--gsp-ordered`.
     pub fn rules(&self, rules: Rules) -> Rules {
         let ordered = self.gsp_ordered && self.dataset_name == Some(DatasetName::GeneratedSharedPrefix);
-        if ordered { Rules { ready: Ready::Fifo, ..rules } } else { rules }
+        if ordered { Rules { ready: ReadyOrder::Fifo, ..rules } } else { rules }
     }
 
     /// Builds the workload of dataset `name`.
@@ -281,9 +283,10 @@ impl DatasetArgs {
             },
             DatasetName::GeneratedSharedPrefix => shared_prefix(&self.shared_prefix()?, seed),
             _ => {
-                let format = name.format().unwrap_or(Format::ShareGpt);
+                let format = name.format().unwrap_or(DatasetFormat::ShareGpt);
                 let mut reading = self.reading(format, seed, tokenizer.clone());
-                if self.apply_chat_template && matches!(format, Format::ShareGpt | Format::Custom | Format::SpeedBench)
+                if self.apply_chat_template
+                    && matches!(format, DatasetFormat::ShareGpt | DatasetFormat::Custom | DatasetFormat::SpeedBench)
                 {
                     reading.template = Some(Arc::new(self.template()?));
                 }
@@ -296,17 +299,17 @@ impl DatasetArgs {
             return Err(Failure::usage("the dataset has no conversations").next("raise the number of conversations"));
         }
         let turns = || conversations.iter().flat_map(|conversation| &conversation.turns);
-        let is_made = turns().all(|turn| matches!(turn.says, Says::Made(_)));
+        let is_made = turns().all(|turn| matches!(turn.content, TurnContent::Made(_)));
         let form = self.form(name, api, is_made)?;
-        if form == Form::Ids && tokenizer.is_none() && !is_made {
+        if form == PromptForm::Ids && tokenizer.is_none() && !is_made {
             return Err(needs("--tokenize-prompt"));
         }
         if api != Api::Chat && turns().any(|turn| turn.extra.contains("tools")) {
             return Err(Failure::usage("the dataset contains tool calls, which only --api chat supports")
                 .next("use --api chat"));
         }
-        let exact = form == Form::Ids || tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.words().is_some());
-        if !exact && turns().any(|turn| matches!(turn.says, Says::Made(_))) {
+        let exact = form == PromptForm::Ids || tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.words().is_some());
+        if !exact && turns().any(|turn| matches!(turn.content, TurnContent::Made(_))) {
             notes.push(
                 "synthetic texts have one word per requested token: the server may count a different length (--tokenizer makes \
                  lengths exact)"
@@ -314,33 +317,33 @@ impl DatasetArgs {
             );
         }
         let recorded = !self.ignore_trace_timestamps && has_times(&conversations);
-        let speech = Speech { seed, vocabulary, tokenizer };
-        Ok(ConfiguredWorkload::new(Box::new(Played::new(conversations, form, speech)), notes, recorded))
+        let speech = TextGenerator { seed, vocabulary, tokenizer };
+        Ok(ConfiguredWorkload::new(Box::new(Replay::new(conversations, form, speech)), notes, recorded))
     }
 
     /// Returns the form in which prompts are sent. `is_made`: all prompts are synthetic.
-    fn form(&self, name: DatasetName, api: Api, is_made: bool) -> Result<Form, Failure> {
+    fn form(&self, name: DatasetName, api: Api, is_made: bool) -> Result<PromptForm, Failure> {
         match api {
             Api::Chat if self.tokenize_prompt => {
                 let failure = Failure::usage("--tokenize-prompt does not work with --api chat");
                 Err(failure.next("drop --tokenize-prompt, or use --api generate"))
             }
-            Api::Chat => Ok(Form::Chat),
+            Api::Chat => Ok(PromptForm::Chat),
             // Their messages have roles and tools, which plain text cannot carry.
             _ if matches!(name, DatasetName::Openai | DatasetName::AgenticTrace) => {
                 Err(Failure::usage("the dataset contains chat messages").next("use --api chat"))
             }
-            _ if self.tokenize_prompt => Ok(Form::Ids),
+            _ if self.tokenize_prompt => Ok(PromptForm::Ids),
             // Synthetic prompts are exact as IDs, without a tokenizer.
-            Api::Generate if is_made => Ok(Form::Ids),
-            _ => Ok(Form::Text),
+            Api::Generate if is_made => Ok(PromptForm::Ids),
+            _ => Ok(PromptForm::Text),
         }
     }
 
     fn shared_prefix(&self) -> Result<SharedPrefix, Failure> {
         let distribution = match (self.gsp_group_distribution, self.gsp_zipf_alpha) {
-            (GroupDistribution::Uniform, None) => Groups::Uniform,
-            (GroupDistribution::Zipf, Some(alpha)) => Groups::Zipf(alpha),
+            (GroupDistribution::Uniform, None) => PrefixGroups::Uniform,
+            (GroupDistribution::Zipf, Some(alpha)) => PrefixGroups::Zipf(alpha),
             (GroupDistribution::Zipf, None) => {
                 return Err(
                     Failure::usage("--gsp-group-distribution zipf needs an exponent").next("add --gsp-zipf-alpha")
@@ -372,10 +375,10 @@ impl DatasetArgs {
     }
 
     /// Returns the read options for files of `format`, without a chat template.
-    fn reading(&self, format: Format, seed: Seed, tokenizer: Option<Arc<Tokenizer>>) -> Reading {
-        let all = if format == Format::Mooncake { 0 } else { PROMPTS };
-        let is_speed_bench = format == Format::SpeedBench;
-        Reading {
+    fn reading(&self, format: DatasetFormat, seed: Seed, tokenizer: Option<Arc<Tokenizer>>) -> DatasetOptions {
+        let all = if format == DatasetFormat::Mooncake { 0 } else { PROMPTS };
+        let is_speed_bench = format == DatasetFormat::SpeedBench;
+        DatasetOptions {
             limit: self.num_prompts.unwrap_or(all) as usize,
             offset: self.dataset_offset as usize,
             shuffle: self.shuffle || self.first_turn_only && !self.disable_shuffle,
@@ -409,7 +412,7 @@ impl DatasetArgs {
         })
     }
 
-    fn read(&self, format: Format, reading: &Reading) -> Result<Dataset, Failure> {
+    fn read(&self, format: DatasetFormat, reading: &DatasetOptions) -> Result<Dataset, Failure> {
         let path = self.path()?;
         let named = path.display().to_string();
         let failure = |found: String| {
@@ -440,7 +443,7 @@ impl DatasetArgs {
     }
 
     /// Adds notes about skipped rows and estimated lengths.
-    fn note(&self, format: Format, dataset: &Dataset, notes: &mut Vec<String>) {
+    fn note(&self, format: DatasetFormat, dataset: &Dataset, notes: &mut Vec<String>) {
         if dataset.skipped > 0 {
             let first = dataset.first_bad.as_ref().map(|bad| format!("line {}: {}", bad.line, bad.reason));
             notes.push(format!(
@@ -463,7 +466,7 @@ impl DatasetArgs {
     /// Reads the first prompts of the ShareGPT file as source text for random prompts.
     pub(super) fn corpus(&self, tokenizer: &Tokenizer, seed: Seed, notes: &mut Vec<String>) -> Result<Corpus, Failure> {
         let limit = self.num_prompts.unwrap_or(PROMPTS).max(PROMPTS) as usize;
-        let reading = Reading {
+        let reading = DatasetOptions {
             limit,
             first_turn_only: true,
             output: Some(2),
@@ -471,9 +474,9 @@ impl DatasetArgs {
             context: None,
             shuffle: !self.disable_shuffle,
             suffix: String::new(),
-            ..self.reading(Format::ShareGpt, seed, None)
+            ..self.reading(DatasetFormat::ShareGpt, seed, None)
         };
-        let dataset = self.read(Format::ShareGpt, &reading)?;
+        let dataset = self.read(DatasetFormat::ShareGpt, &reading)?;
         if dataset.skipped > 0 {
             notes.push(format!("{} malformed rows were skipped", dataset.skipped));
         }

@@ -12,7 +12,7 @@ use crate::commands::bench::multi_turn::args::backend::{Backend, DEFAULT_PORT};
 use crate::commands::error::Failure;
 use crate::engine::base::HostPort;
 use crate::engine::load::answer::Dialect;
-use crate::engine::load::target::{Limits, Target, Tls, Trust, Via};
+use crate::engine::load::target::{ExchangeLimits, HttpProtocol, LoadTarget, Tls, Trust};
 
 /// The API of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -188,7 +188,7 @@ impl EndpointArgs {
     /// The certificates cannot be read.
     pub(super) fn tls(&self) -> Result<Tls, Failure> {
         let trust = match &self.cacert {
-            None if self.insecure => Trust::Anybody,
+            None if self.insecure => Trust::AnyCertificate,
             None => Trust::System,
             Some(path) => Trust::These(std::fs::read(path).map_err(|error| {
                 Failure::usage(format!("cannot read the certificates in {}", path.display())).found(error.to_string())
@@ -203,7 +203,7 @@ impl EndpointArgs {
     ///
     /// # Errors
     /// The URL is invalid, or a header or the TLS settings are.
-    pub fn target(&self) -> Result<Target, Failure> {
+    pub fn target(&self) -> Result<LoadTarget, Failure> {
         match &self.url {
             None => {
                 let port = self.port.unwrap_or(self.backend.map_or(DEFAULT_PORT, Backend::port));
@@ -217,7 +217,7 @@ impl EndpointArgs {
     ///
     /// # Errors
     /// As [`EndpointArgs::target`].
-    pub fn target_of(&self, url: &str) -> Result<Target, Failure> {
+    pub fn target_of(&self, url: &str) -> Result<LoadTarget, Failure> {
         let wrong = |found: &str| {
             Failure::usage(format!("'{url}' is not a server URL"))
                 .found(found)
@@ -282,18 +282,18 @@ impl EndpointArgs {
     }
 
     /// Returns the base URL of the server's other routes: `http://HOST:PORT` with the path prefix of `target`.
-    pub fn base_of(&self, target: &Target) -> String {
+    pub fn base_of(&self, target: &LoadTarget) -> String {
         let prefix = target.path.strip_suffix(self.api.dialect().1).unwrap_or_default();
-        let scheme = if target.via.tls.is_some() { "https" } else { "http" };
+        let scheme = if target.protocol.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}{prefix}", target.at)
     }
 
-    fn target_at(&self, at: HostPort, prefix: &str, tls: bool) -> Result<Target, Failure> {
+    fn target_at(&self, at: HostPort, prefix: &str, tls: bool) -> Result<LoadTarget, Failure> {
         let (dialect, route) = self.api.dialect();
         let path = if prefix.is_empty() { route.to_owned() } else { format!("/{prefix}{route}") };
         path.parse::<hyper::Uri>()
             .map_err(|error| Failure::usage(format!("'{path}' is not a valid URL path")).found(error.to_string()))?;
-        Ok(Target {
+        Ok(LoadTarget {
             at,
             path,
             dialect,
@@ -304,12 +304,12 @@ impl EndpointArgs {
             ignore_eos: true,
             extra: self.extra_request_body.clone().unwrap_or_default(),
             headers: self.headers()?,
-            via: Via {
+            protocol: HttpProtocol {
                 tls: if tls { Some(self.tls()?) } else { None },
                 http2: self.http2,
                 streams: self.http2_streams as usize,
             },
-            limits: Limits {
+            limits: ExchangeLimits {
                 connect: self.connect_timeout,
                 silence: self.timeout,
                 whole: self.request_timeout,

@@ -1,7 +1,7 @@
 //! Flags of latency goals.
 
 use crate::commands::bench::number;
-use crate::engine::load::measure::goodput::Limit;
+use crate::engine::load::measure::goodput::LatencyLimit;
 use crate::engine::load::measure::steady::RATIO;
 
 /// Latency limits and how they are evaluated.
@@ -10,7 +10,7 @@ use crate::engine::load::measure::steady::RATIO;
 pub struct GoalsArgs {
     /// Latency limits of a good request, milliseconds from the scheduled send time: ttft:MS tpot:MS itl:MS e2el:MS
     #[arg(long, value_name = "LIMIT", num_args = 1.., value_delimiter = ',')]
-    pub goodput: Vec<Limit>,
+    pub goodput: Vec<LatencyLimit>,
     /// Share of requests that must meet the limits; below it the exit code is 1 [default for a sweep: 0.9]
     #[arg(long, value_name = "SHARE", value_parser = number::share, requires = "goodput")]
     pub require_goodput: Option<f64>,

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 
 use crate::commands::args as parsers;
 use crate::commands::bench::number::{self, NumberError};
-use crate::engine::load::{Arrivals, Gaps, Pace, Rate, Ready, Rules, Seed};
+use crate::engine::load::{Arrivals, Gaps, Pace, Rate, ReadyOrder, Rules, Seed};
 
 /// Distribution of the gaps between requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -85,8 +85,8 @@ impl LoadArgs {
     /// Returns the limits that apply at every pace.
     pub fn rules(&self) -> Rules {
         let ready = match self.ready_queue_policy {
-            ReadyPolicy::Random => Ready::Random,
-            ReadyPolicy::Fifo => Ready::Fifo,
+            ReadyPolicy::Random => ReadyOrder::Random,
+            ReadyPolicy::Fifo => ReadyOrder::Fifo,
         };
         Rules {
             in_flight: self.max_parallel.map_or(usize::MAX, |most| most as usize),

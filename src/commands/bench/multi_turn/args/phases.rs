@@ -6,7 +6,7 @@ use clap::ValueEnum;
 
 use crate::commands::bench::number::{self, NumberError};
 use crate::commands::error::Failure;
-use crate::engine::load::session::{Control, PassPlan, Step, Tier};
+use crate::engine::load::session::{Control, PassPlan, SessionStep, Tier};
 
 /// A phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -60,22 +60,22 @@ impl PhasesArgs {
     ///
     /// # Errors
     /// The phases contain no measured pass, or `--warmup-requests` is given without the phase warm.
-    pub fn schedule(&self, side: usize, run: PassPlan) -> Result<VecDeque<(usize, Step)>, Failure> {
+    pub fn schedule(&self, side: usize, run: PassPlan) -> Result<VecDeque<(usize, SessionStep)>, Failure> {
         let named = |name: &str| {
             let mut pass = run.clone();
             name.clone_into(&mut pass.name);
-            Step::Pass(Box::new(pass))
+            SessionStep::Pass(Box::new(pass))
         };
         let warm = Control::Warm(self.warmup_requests.unwrap_or(1));
         let mut steps = VecDeque::new();
         if self.phases.is_empty() {
             if self.warmup_requests.is_some_and(|requests| requests > 0) {
-                steps.push_back(Step::Control(warm));
+                steps.push_back(SessionStep::Control(warm));
             }
             if self.flush_cache {
-                steps.push_back(Step::Control(Control::Flush));
+                steps.push_back(SessionStep::Control(Control::Flush));
             }
-            steps.push_back(Step::Pass(Box::new(run)));
+            steps.push_back(SessionStep::Pass(Box::new(run)));
         } else {
             if !self.phases.iter().any(|phase| matches!(phase, Phase::First | Phase::Repeat)) {
                 return Err(Failure::usage("--phases has no measured phase").next("add first, or first and repeat"));
@@ -84,13 +84,13 @@ impl PhasesArgs {
                 return Err(Failure::usage("--warmup-requests needs the phase warm").next("add warm to --phases"));
             }
             steps.extend(self.phases.iter().map(|phase| match phase {
-                Phase::Flush => Step::Control(Control::Flush),
-                Phase::Clear => Step::Control(Control::Clear),
-                Phase::Warm => Step::Control(warm.clone()),
-                Phase::Prime => Step::Control(Control::Prime),
-                Phase::FlushWait => Step::Control(Control::Settle),
-                Phase::EvictDevice => Step::Control(Control::Fill(Tier::Device)),
-                Phase::EvictHost => Step::Control(Control::Fill(Tier::Host)),
+                Phase::Flush => SessionStep::Control(Control::Flush),
+                Phase::Clear => SessionStep::Control(Control::Clear),
+                Phase::Warm => SessionStep::Control(warm.clone()),
+                Phase::Prime => SessionStep::Control(Control::Prime),
+                Phase::FlushWait => SessionStep::Control(Control::Settle),
+                Phase::EvictDevice => SessionStep::Control(Control::Fill(Tier::Device)),
+                Phase::EvictHost => SessionStep::Control(Control::Fill(Tier::Host)),
                 Phase::First => named("first"),
                 Phase::Repeat => named("repeat"),
             }));
@@ -121,9 +121,9 @@ mod tests {
             rules: Rules::default(),
             duration: std::time::Duration::MAX,
         };
-        let word = |(side, step): (usize, Step)| match step {
-            Step::Pass(plan) => format!("{side} {}", plan.name),
-            Step::Control(step) => format!("{side} {step}"),
+        let word = |(side, step): (usize, SessionStep)| match step {
+            SessionStep::Pass(plan) => format!("{side} {}", plan.name),
+            SessionStep::Control(step) => format!("{side} {step}"),
         };
         Ok(line.phases.schedule(0, run)?.into_iter().map(word).collect())
     }
@@ -135,8 +135,8 @@ mod tests {
             "0 flush device and host",
             "0 clear the store",
             "0 first",
-            "0 wait for what is written back",
-            "0 fill the device with others",
+            "0 wait for write-back",
+            "0 fill the device with unrelated requests",
             "0 repeat",
         ];
         assert_eq!(found, expected);

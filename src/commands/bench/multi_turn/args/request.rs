@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use crate::commands::bench::number::{self, NumberError};
 use crate::engine::load::Seed;
 use crate::engine::load::answer::Dialect;
-use crate::engine::load::target::Target;
-use crate::engine::load::workload::{Adapters, Deal, Workload};
+use crate::engine::load::target::LoadTarget;
+use crate::engine::load::workload::{AdapterPolicy, Adapters, LoadWorkload};
 
 /// Bootstrap address that a decode server with the fake transfer backend expects.
 const FAKE_BOOTSTRAP_HOST: &str = "2.2.2.2";
@@ -83,7 +83,7 @@ impl RequestArgs {
     }
 
     /// Applies the flags to the requests of `target`. `--extra-request-body` takes precedence.
-    pub fn apply(&self, target: &mut Target) {
+    pub fn apply(&self, target: &mut LoadTarget) {
         target.temperature = self.temperature;
         target.top_p = (self.top_p < 1.0).then_some(self.top_p);
         target.ignore_eos = !self.disable_ignore_eos;
@@ -129,18 +129,18 @@ impl RequestArgs {
     /// Returns `workload`, with an adapter per conversation if adapters are given.
     pub fn with_adapters(
         &self,
-        workload: Box<dyn Workload + Send>,
+        workload: Box<dyn LoadWorkload + Send>,
         dialect: Dialect,
         seed: Seed,
-    ) -> Box<dyn Workload + Send> {
+    ) -> Box<dyn LoadWorkload + Send> {
         let names = self.adapters();
         if names.is_empty() {
             return workload;
         }
         let deal = match self.lora_request_distribution {
-            AdapterDistribution::Uniform => Deal::Uniform,
-            AdapterDistribution::Distinct => Deal::Distinct,
-            AdapterDistribution::Skewed => Deal::Skewed(self.lora_zipf_alpha),
+            AdapterDistribution::Uniform => AdapterPolicy::Uniform,
+            AdapterDistribution::Distinct => AdapterPolicy::Distinct,
+            AdapterDistribution::Skewed => AdapterPolicy::Skewed(self.lora_zipf_alpha),
         };
         Box::new(Adapters::new(workload, names, deal, dialect, seed))
     }

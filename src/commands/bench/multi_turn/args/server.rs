@@ -4,8 +4,8 @@ use crate::commands::bench::multi_turn::args::EndpointArgs;
 use crate::commands::error::Failure;
 use crate::engine::base::HostPort;
 use crate::engine::http::Fetcher;
-use crate::engine::load::server::{BYTES_MAX, CALL, Server};
-use crate::engine::load::target::Target;
+use crate::engine::load::server::{BYTES_MAX, CALL, ServerClient};
+use crate::engine::load::target::LoadTarget;
 
 /// Counter flags.
 #[derive(Clone, Debug, clap::Args)]
@@ -57,7 +57,12 @@ impl ServerArgs {
     ///
     /// # Errors
     /// The TLS settings are invalid, or the HTTP client cannot be created.
-    pub fn server(&self, endpoint: &EndpointArgs, target: &Target, own_pages: bool) -> Result<Option<Server>, Failure> {
+    pub fn server(
+        &self,
+        endpoint: &EndpointArgs,
+        target: &LoadTarget,
+        own_pages: bool,
+    ) -> Result<Option<ServerClient>, Failure> {
         if self.no_server_calls {
             return Ok(None);
         }
@@ -72,7 +77,7 @@ impl ServerArgs {
             false => Fetcher::new(false, CALL, BYTES_MAX),
         };
         let fetcher = fetcher.map_err(unusable)?.with_headers(target.headers.clone());
-        let server = Server::new(&base, pages, self.master_metrics.clone(), fetcher);
+        let server = ServerClient::new(&base, pages, self.master_metrics.clone(), fetcher);
         Ok(Some(server.with_page_size(self.page_size)))
     }
 

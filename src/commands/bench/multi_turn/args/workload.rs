@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::commands::bench::multi_turn::args::{Api, ConfiguredWorkload, DatasetArgs, DatasetName};
 use crate::commands::bench::number;
 use crate::commands::error::Failure;
-use crate::engine::load::workload::{Synthetic, Words};
+use crate::engine::load::workload::{Synthetic, SyntheticPrompt};
 use crate::engine::load::{Distribution, Seed};
 
 /// Maximum turns of all conversations together; each takes about 16 bytes before anything is sent.
@@ -140,9 +140,9 @@ impl WorkloadArgs {
             vocabulary = vocabulary.min(tokenizer.vocabulary());
         }
         made.words = match api {
-            Api::Generate => Words::Ids { vocabulary },
-            Api::Chat => Words::Chat,
-            Api::Completions | Api::Truss | Api::TensorRt => Words::Text,
+            Api::Generate => SyntheticPrompt::Ids { vocabulary },
+            Api::Chat => SyntheticPrompt::Chat,
+            Api::Completions | Api::Truss | Api::TensorRt => SyntheticPrompt::Text,
         };
         Ok(ConfiguredWorkload::new(Box::new(made), notes, false))
     }

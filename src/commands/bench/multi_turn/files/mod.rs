@@ -17,8 +17,8 @@ use crate::commands::bench::multi_turn::report::{Identity, utc};
 use crate::commands::bench::multi_turn::{Api, Args};
 use crate::commands::error::Failure;
 use crate::engine::env::{Env, RealEnv};
-use crate::engine::load::session::{Next, Observer, Pass, PassId};
-use crate::engine::load::{Live, Record};
+use crate::engine::load::session::{AfterPass, Observer, PassId, PassResult};
+use crate::engine::load::{LiveCounters, TimedRequest};
 
 pub(super) use resume::Resumed;
 pub(in crate::commands::bench) use writer::Manner as OpenManner;
@@ -149,7 +149,7 @@ impl OutputFiles {
 }
 
 impl Observer for OutputFiles {
-    fn begins(&mut self, pass: &PassId, conversations: u64, requests: u64, live: &Arc<Live>) {
+    fn pass_started(&mut self, pass: &PassId, conversations: u64, requests: u64, live: &Arc<LiveCounters>) {
         self.sums = Serving::begins(live, &self.flags);
         if self.pass < self.over {
             return;
@@ -168,11 +168,11 @@ impl Observer for OutputFiles {
         }
     }
 
-    fn before(&mut self, _: &PassId, record: &Record) {
+    fn resumed(&mut self, _: &PassId, record: &TimedRequest) {
         self.sums.add(record, self.flags.details && self.serving.is_some());
     }
 
-    fn record(&mut self, pass: &PassId, record: &Record) {
+    fn record(&mut self, pass: &PassId, record: &TimedRequest) {
         if self.records.is_some() || self.csv.is_some() {
             let line = RequestRecord::of(self.pass, pass, record);
             if let Some(which) = self.records {
@@ -190,10 +190,10 @@ impl Observer for OutputFiles {
         }
     }
 
-    fn ended(&mut self, pass: &Pass) -> Next {
+    fn pass_ended(&mut self, pass: &PassResult) -> AfterPass {
         if self.pass < self.over {
             self.pass += 1;
-            return Next::GoOn;
+            return AfterPass::Continue;
         }
         if let Some(which) = self.records {
             let ends = PassEnd {
@@ -223,6 +223,6 @@ impl Observer for OutputFiles {
             self.writer.json(which, &line);
         }
         self.pass += 1;
-        Next::GoOn
+        AfterPass::Continue
     }
 }

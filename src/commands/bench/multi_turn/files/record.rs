@@ -7,10 +7,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::commands::bench::multi_turn::report::Identity;
-use crate::engine::load::answer::{Answer, Cached, ServerTimes};
+use crate::engine::load::answer::{CachedTokens, ModelAnswer, ServerTimes};
 use crate::engine::load::session::PassId;
-use crate::engine::load::target::{Exchange, Outcome};
-use crate::engine::load::{Record, Turn};
+use crate::engine::load::target::{Exchange, ExchangeOutcome};
+use crate::engine::load::{TimedRequest, Turn};
 
 /// The schema's name.
 pub(in crate::commands::bench) const SCHEMA: &str = "mcctl.bench.record/1";
@@ -93,7 +93,7 @@ pub(in crate::commands::bench) struct RequestRecord {
 }
 
 impl RequestRecord {
-    pub fn of(pass: u32, id: &PassId, record: &Record) -> RequestRecord {
+    pub fn of(pass: u32, id: &PassId, record: &TimedRequest) -> RequestRecord {
         let (exchange, answer) = (&record.exchange, &record.exchange.answer);
         let cached = answer.cached.as_ref();
         RequestRecord {
@@ -104,7 +104,7 @@ impl RequestRecord {
             conversation: record.turn.conversation,
             turn: record.turn.index + 1,
             planned_s: record.planned.as_secs_f64(),
-            free_s: record.free.as_secs_f64(),
+            free_s: record.eligible_at.as_secs_f64(),
             begun_s: exchange.begun.as_secs_f64(),
             waited_s: exchange.waited.as_secs_f64(),
             wrote_s: exchange.wrote.as_secs_f64(),
@@ -127,21 +127,21 @@ impl RequestRecord {
             server_e2e_s: answer.times.end_to_end,
             finish_reason: answer.finish_reason.clone(),
             bad_frames: answer.bad_frames,
-            outcome: exchange.outcome.word(),
-            said: exchange.outcome.said(),
+            outcome: exchange.outcome.kind(),
+            said: exchange.outcome.message(),
         }
     }
 
     /// The record again, as far as a report needs it: of a failure its kind and words stay.
-    pub fn record(&self) -> Record {
+    pub fn record(&self) -> TimedRequest {
         let at = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
-        let cached = self.device_tokens.map(|device| Cached {
+        let cached = self.device_tokens.map(|device| CachedTokens {
             device,
             host: self.host_tokens.unwrap_or(0),
             storage: self.storage_tokens.unwrap_or(0),
             backend: self.storage_backend.clone(),
         });
-        let answer = Answer {
+        let answer = ModelAnswer {
             prompt_tokens: self.prompt_tokens,
             completion_tokens: self.completion_tokens,
             cached_tokens: self.cached_tokens,
@@ -155,12 +155,12 @@ impl RequestRecord {
                 ..ServerTimes::default()
             },
             bad_frames: self.bad_frames,
-            ..Answer::default()
+            ..ModelAnswer::default()
         };
-        Record {
+        TimedRequest {
             turn: Turn { conversation: self.conversation, index: self.turn.saturating_sub(1) },
             planned: at(self.planned_s),
-            free: at(self.free_s),
+            eligible_at: at(self.free_s),
             max_tokens: self.asked_tokens,
             expected: self.expected_tokens,
             exchange: Exchange {
@@ -180,21 +180,21 @@ impl RequestRecord {
 }
 
 /// The outcome of a word; an unknown one is a connection that broke, with its word among what is said.
-fn outcome(word: &str, said: &str) -> Outcome {
+fn outcome(word: &str, said: &str) -> ExchangeOutcome {
     let said = said.to_owned();
     match word {
-        "ok" => Outcome::Ok,
-        "no connection" => Outcome::Connect(said),
-        "connection broke" => Outcome::Broken(said),
-        "stream cut off" => Outcome::CutOff,
-        "error in the stream" => Outcome::Refused(said),
-        "no tokens" => Outcome::NoTokens,
-        "no stream" => Outcome::NoStream(said),
-        "bug in mcctl" => Outcome::Bug(said),
-        "time-out" => Outcome::TooSlow(Duration::ZERO),
+        "ok" => ExchangeOutcome::Ok,
+        "no connection" => ExchangeOutcome::Connect(said),
+        "connection broke" => ExchangeOutcome::Broken(said),
+        "stream cut off" => ExchangeOutcome::CutOff,
+        "error in the stream" => ExchangeOutcome::Refused(said),
+        "no tokens" => ExchangeOutcome::NoTokens,
+        "no stream" => ExchangeOutcome::NoStream(said),
+        "bug in mcctl" => ExchangeOutcome::Bug(said),
+        "time-out" => ExchangeOutcome::TimedOut(Duration::ZERO),
         _ => match word.strip_prefix("status ").and_then(|status| status.parse().ok()) {
-            Some(status) => Outcome::Status { status, says: said, retry_after: None },
-            None => Outcome::Broken(format!("{word}: {said}")),
+            Some(status) => ExchangeOutcome::Status { status, message: said, retry_after: None },
+            None => ExchangeOutcome::Broken(format!("{word}: {said}")),
         },
     }
 }
@@ -205,12 +205,12 @@ mod tests {
 
     fn line() -> RequestRecord {
         let at = Duration::from_micros;
-        let answer = Answer {
+        let answer = ModelAnswer {
             prompt_tokens: Some(100),
             completion_tokens: Some(5),
             cached_tokens: Some(96),
-            cached: Some(Cached { device: 16, host: 48, storage: 32, backend: Some("MooncakeStore".to_owned()) }),
-            ..Answer::default()
+            cached: Some(CachedTokens { device: 16, host: 48, storage: 32, backend: Some("MooncakeStore".to_owned()) }),
+            ..ModelAnswer::default()
         };
         let exchange = Exchange {
             begun: at(11),
@@ -222,10 +222,11 @@ mod tests {
             arrived: 5,
             arrivals: Vec::new(),
             answer,
-            outcome: Outcome::Ok,
+            outcome: ExchangeOutcome::Ok,
         };
         let turn = Turn { conversation: 3, index: 1 };
-        let record = Record { turn, planned: at(10), free: at(11), max_tokens: 5, expected: Some(96), exchange };
+        let record =
+            TimedRequest { turn, planned: at(10), eligible_at: at(11), max_tokens: 5, expected: Some(96), exchange };
         let id = PassId { side: 0, side_name: "A".to_owned(), name: "run".to_owned(), block: 0 };
         RequestRecord::of(0, &id, &record)
     }
@@ -254,9 +255,9 @@ mod tests {
             "time-out",
             "status 503",
         ] {
-            assert_eq!(outcome(word, "x").word(), word);
+            assert_eq!(outcome(word, "x").kind(), word);
         }
-        assert_eq!(outcome("of the future", "x"), Outcome::Broken("of the future: x".to_owned()));
+        assert_eq!(outcome("of the future", "x"), ExchangeOutcome::Broken("of the future: x".to_owned()));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::commands::bench::multi_turn::files::record::{RecordsHeader, RequestRecord, SCHEMA};
 use crate::commands::error::Failure;
-use crate::engine::load::session::Before;
+use crate::engine::load::session::PreviousPass;
 
 /// The longest line that is read.
 const LINE_MAX: u64 = 1 << 20;
@@ -21,7 +21,7 @@ const PASSES_MAX: u32 = 100_000;
 #[derive(Debug, Default)]
 pub(in crate::commands::bench) struct Resumed {
     /// Its passes, in order.
-    pub passes: Vec<Before>,
+    pub passes: Vec<PreviousPass>,
     /// When the run that left them began.
     pub started: String,
     pub requests: u64,
@@ -113,13 +113,13 @@ pub(super) fn read(path: &Path, work: &str) -> Result<Resumed, Failure> {
     Ok(resumed)
 }
 
-fn pass(passes: &mut Vec<Before>, number: u32) -> Option<&mut Before> {
+fn pass(passes: &mut Vec<PreviousPass>, number: u32) -> Option<&mut PreviousPass> {
     if number >= PASSES_MAX {
         return None;
     }
     let place = number as usize;
     if passes.len() <= place {
-        passes.resize_with(place + 1, Before::default);
+        passes.resize_with(place + 1, PreviousPass::default);
     }
     passes.get_mut(place)
 }

@@ -18,12 +18,12 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::commands::bench::multi_turn::files::thinned::Sample;
-use crate::engine::load::answer::Arrival;
-use crate::engine::load::measure::goodput::{Goodput, Limit, Times};
-use crate::engine::load::session::Pass;
-use crate::engine::load::target::Outcome;
+use crate::engine::load::answer::TokenArrival;
+use crate::engine::load::measure::goodput::{Goodput, LatencyLimit, RequestLatency};
+use crate::engine::load::session::PassResult;
+use crate::engine::load::target::ExchangeOutcome;
 use crate::engine::load::workload::Tokenizer;
-use crate::engine::load::{Histogram, Live, Record};
+use crate::engine::load::{LatencyHistogram, LiveCounters, TimedRequest};
 
 /// Requests whose details are kept.
 const DETAILS_MAX: usize = 1 << 20;
@@ -53,7 +53,7 @@ pub(super) struct Flags {
     /// `None`: requests came at the times of a trace.
     pub request_rate: Option<f64>,
     pub max_concurrency: Option<u32>,
-    pub goodput: Vec<Limit>,
+    pub goodput: Vec<LatencyLimit>,
     pub details: bool,
     /// Are cached tokens part of the line?
     pub cache_report: bool,
@@ -75,7 +75,7 @@ pub(super) struct Lengths {
 /// One pass so far.
 #[derive(Default)]
 pub(super) struct Serving {
-    live: Option<Arc<Live>>,
+    live: Option<Arc<LiveCounters>>,
     ttft: Sample,
     e2e: Sample,
     tpot: Sample,
@@ -120,12 +120,12 @@ struct Details {
 }
 
 impl Details {
-    fn add(&mut self, record: &Record, ttft: f64) {
+    fn add(&mut self, record: &TimedRequest, ttft: f64) {
         if self.errors.len() >= DETAILS_MAX {
             return;
         }
         let answer = &record.exchange.answer;
-        let well = record.exchange.outcome == Outcome::Ok;
+        let well = record.exchange.outcome == ExchangeOutcome::Ok;
         self.bytes += answer.text.len();
         let text = if self.bytes > TEXTS_MAX { "" } else { &answer.text };
         self.input_lens.push(json!(answer.prompt_tokens.unwrap_or(0)));
@@ -139,7 +139,7 @@ impl Details {
         self.gaps += gaps.len();
         self.itls.push(if self.gaps > GAPS_MAX { Value::Null } else { json!(gaps) });
         self.generated_texts.push(json!(text));
-        self.errors.push(json!(if well { String::new() } else { record.exchange.outcome.word() }));
+        self.errors.push(json!(if well { String::new() } else { record.exchange.outcome.kind() }));
         self.cached_tokens.push(json!(answer.cached_tokens.unwrap_or(0)));
         self.cached_tokens_details.push(answer.cached.as_ref().map_or(Value::Null, |cached| {
             json!({"device": cached.device, "host": cached.host, "storage": cached.storage, "storage_backend": cached.backend})
@@ -148,7 +148,7 @@ impl Details {
 }
 
 /// Seconds before each token but the first; tokens that came together share the gap before them.
-fn gaps(arrivals: &[Arrival]) -> Vec<f64> {
+fn gaps(arrivals: &[TokenArrival]) -> Vec<f64> {
     let pairs = arrivals.iter().zip(arrivals.iter().skip(1));
     let shared = pairs.flat_map(|(before, now)| {
         let gap = seconds(now.at.saturating_sub(before.at)) / f64::from(now.tokens.max(1));
@@ -162,12 +162,12 @@ fn seconds(duration: Duration) -> f64 {
 }
 
 impl Serving {
-    pub(super) fn begins(live: &Arc<Live>, flags: &Flags) -> Serving {
+    pub(super) fn begins(live: &Arc<LiveCounters>, flags: &Flags) -> Serving {
         let texts = flags.tokenizer.as_ref().map(|_| Vec::new());
         Serving { live: Some(Arc::clone(live)), goodput: Goodput::new(&flags.goodput), texts, ..Serving::default() }
     }
 
-    pub(super) fn add(&mut self, record: &Record, details: bool) {
+    pub(super) fn add(&mut self, record: &TimedRequest, details: bool) {
         if let Some(live) = &self.live {
             // Between two ends requests only begin, so most are in flight just before one ends.
             let (sent, ended) = (live.sent.load(Ordering::Relaxed), live.ended.load(Ordering::Relaxed));
@@ -178,7 +178,7 @@ impl Serving {
         if details {
             self.details.add(record, ttft);
         }
-        if exchange.outcome != Outcome::Ok {
+        if exchange.outcome != ExchangeOutcome::Ok {
             self.goodput.add_times(None);
             return;
         }
@@ -187,7 +187,7 @@ impl Serving {
         let tokens = answer.completion_tokens.unwrap_or(exchange.arrived);
         let first = exchange.first_token.map_or(Duration::ZERO, |first| first.saturating_sub(exchange.begun));
         let tpot = (tokens > 1).then(|| whole.saturating_sub(first) / (tokens - 1));
-        self.goodput.add_times(Some(&Times { ttft: first, tpot, e2e: whole }));
+        self.goodput.add_times(Some(&RequestLatency { ttft: first, tpot, e2e: whole }));
         self.ttft.add(ttft);
         self.e2e.add(e2e);
         if tokens > 1 {
@@ -225,7 +225,7 @@ impl Serving {
     }
 
     /// The line of `bench_serving`.
-    pub(super) fn line(&mut self, flags: &Flags, pass: &Pass) -> Value {
+    pub(super) fn line(&mut self, flags: &Flags, pass: &PassResult) -> Value {
         let took = seconds(pass.tally.took());
         let per_second = |count: f64| if took > 0.0 { count / took } else { 0.0 };
         let (input, output) = (self.prompts.sum(), self.answers.sum());
@@ -286,9 +286,9 @@ impl Serving {
         if !limits.is_empty() {
             let sent = pass.sent();
             let share = |met: u64| if sent == 0 { 0.0 } else { met as f64 / sent as f64 };
-            let of = |value: &dyn Fn(&Limit, u64) -> f64| -> Map<String, Value> {
+            let of = |value: &dyn Fn(&LatencyLimit, u64) -> f64| -> Map<String, Value> {
                 let limits = limits.iter().zip(&self.goodput.met_by);
-                limits.map(|(limit, met)| (limit.metric.word().to_owned(), json!(value(limit, *met)))).collect()
+                limits.map(|(limit, met)| (limit.metric.name().to_owned(), json!(value(limit, *met)))).collect()
             };
             put("goodput_slos_ms", Value::Object(of(&|limit, _| seconds(limit.most) * 1e3)));
             put("request_goodput", json!(per_second(self.goodput.met as f64)));
@@ -332,7 +332,7 @@ impl Serving {
     }
 
     /// The line of `bench_multiturn.py`. Its rounds are there without a barrier, too.
-    pub(super) fn rounds(&self, flags: &Flags, pass: &Pass, now: &str) -> Value {
+    pub(super) fn rounds(&self, flags: &Flags, pass: &PassResult, now: &str) -> Value {
         let took = seconds(pass.tally.took());
         let per_second = |count: f64| if took > 0.0 { count / took } else { 0.0 };
         let (input, output) = (self.prompts.sum(), self.answers.sum());
@@ -358,7 +358,7 @@ impl Serving {
         };
         let ttft = self.ttft.sorted();
         spread("ttft", self.ttft.mean(), &|q| ttft.nearest(q), self.ttft.max());
-        let gaps: &Histogram = &pass.ran.gaps;
+        let gaps: &LatencyHistogram = &pass.ran.gaps;
         let told = gaps.summary();
         let of = |value: Option<Duration>| value.map_or(0.0, seconds);
         spread("itl", of(told.map(|t| t.mean)), &|q| of(gaps.at(q)), of(told.map(|t| t.max)));

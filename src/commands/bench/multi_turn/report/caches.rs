@@ -2,13 +2,13 @@
 
 use crate::commands::svg::{Axis, Plot, Series};
 use crate::commands::table::{ReportSection, ReportTable, truncated};
-use crate::engine::load::server::observed::{Moment, ShortTold};
-use crate::engine::load::server::{Compared, Counters, Observed, Reason};
+use crate::engine::load::server::observed::{ExplainedShortfall, TimelinePoint};
+use crate::engine::load::server::{CounterCheck, ServerCounters, ServerObservation, ShortfallReason};
 
 /// Requests that got too little are listed up to this many here; the document has more.
 const SHOWN: usize = 10;
 
-pub(super) fn section(observed: &Observed) -> ReportSection {
+pub(super) fn section(observed: &ServerObservation) -> ReportSection {
     let mut section = ReportSection::new("Caches");
     section.text.extend(observed.missing.iter().map(|missing| format!("not seen: {missing}")));
     section.text.extend(observed.counters.as_ref().map(counted));
@@ -22,7 +22,7 @@ pub(super) fn section(observed: &Observed) -> ReportSection {
     match observed.agrees {
         Some(true) => section.text.push("answers and the server's counters agree exactly, by tier".to_owned()),
         Some(false) => {
-            let words: Vec<String> = observed.compared.iter().map(Compared::words).collect();
+            let words: Vec<String> = observed.compared.iter().map(CounterCheck::describe).collect();
             section.text.push(format!("answers and the server's counters differ: {}", words.join("; ")));
         }
         None => {}
@@ -34,7 +34,7 @@ pub(super) fn section(observed: &Observed) -> ReportSection {
     section
 }
 
-fn counted(counters: &Counters) -> String {
+fn counted(counters: &ServerCounters) -> String {
     let mut words = vec![
         format!("evicted {}", counters.evicted),
         format!("copied to the host {}", counters.backed_up),
@@ -52,7 +52,7 @@ fn counted(counters: &Counters) -> String {
     format!("the server's counters, in tokens: {}", words.join(", "))
 }
 
-fn expected(observed: &Observed) -> Option<ReportTable> {
+fn expected(observed: &ServerObservation) -> Option<ReportTable> {
     let expectation = observed.expectation.as_ref().filter(|told| told.all.requests > 0)?;
     let head = ["turn", "should be, tokens", "were, tokens", "requests short", "short, tokens"];
     let mut table = ReportTable::new("Cached tokens that should have been, and were", &head);
@@ -66,7 +66,7 @@ fn expected(observed: &Observed) -> Option<ReportTable> {
     Some(table)
 }
 
-fn reuse(observed: &Observed) -> Option<ReportTable> {
+fn reuse(observed: &ServerObservation) -> Option<ReportTable> {
     if observed.reuse.is_empty() {
         return None;
     }
@@ -85,7 +85,7 @@ fn reuse(observed: &Observed) -> Option<ReportTable> {
     Some(table)
 }
 
-fn shorts(observed: &Observed) -> Option<ReportTable> {
+fn shorts(observed: &ServerObservation) -> Option<ReportTable> {
     let short = &observed.short;
     if short.requests == 0 {
         return None;
@@ -98,8 +98,8 @@ fn shorts(observed: &Observed) -> Option<ReportTable> {
     let head = ["conversation", "turn", "should be", "device", "host", "storage", "the server's reason"];
     let mut table = ReportTable::new(&title, &head).text_column(6);
     for told in short.listed.iter().take(SHOWN) {
-        let ShortTold { conversation, turn, expected, device, host, storage, reasons, .. } = told;
-        let why: Vec<String> = reasons.iter().map(Reason::kind).collect();
+        let ExplainedShortfall { conversation, turn, expected, device, host, storage, reasons, .. } = told;
+        let why: Vec<String> = reasons.iter().map(ShortfallReason::kind).collect();
         let numbers = [*conversation, *turn, *expected, *device, *host, *storage].map(|n| n.to_string());
         let why = if why.is_empty() { "unexplained".to_owned() } else { truncated(&why.join(", "), 60) };
         table.row(numbers.into_iter().chain([why]));
@@ -114,11 +114,11 @@ fn shorts(observed: &Observed) -> Option<ReportTable> {
 }
 
 /// The server's own counters over the time, for a page.
-fn over_time(moments: &[Moment]) -> Vec<Plot> {
+fn over_time(moments: &[TimelinePoint]) -> Vec<Plot> {
     if moments.len() < 2 {
         return Vec::new();
     }
-    let of = |value: &dyn Fn(&Moment) -> f64| -> Vec<(f64, f64)> {
+    let of = |value: &dyn Fn(&TimelinePoint) -> f64| -> Vec<(f64, f64)> {
         moments.iter().map(|moment| (moment.seconds, value(moment))).collect()
     };
     let seconds = || Axis::even("seconds since the start");

@@ -59,7 +59,7 @@ impl RunReport {
         if let Some(signal) = measured.signal {
             doubts.push(format!("{signal} ended the run early"));
         }
-        if let Some(broke) = &executed.broke {
+        if let Some(broke) = &executed.failed_step {
             doubts.push(format!("not all was done: {broke}"));
         }
         let mut passes: Vec<PassReport> =
@@ -76,7 +76,7 @@ impl RunReport {
             doubts,
             serving: None,
             plot: args.output.plot_throughput,
-            broke: executed.broke.is_some() || measured.signal.is_some(),
+            broke: executed.failed_step.is_some() || measured.signal.is_some(),
         }
     }
 

@@ -8,12 +8,12 @@ use serde::Serialize;
 use crate::commands::bench::multi_turn::Args;
 use crate::commands::bench::multi_turn::goals::GoalsReport;
 use crate::commands::bench::multi_turn::report::ms;
-use crate::engine::load::measure::series::{Bucket, Series};
-use crate::engine::load::measure::{Row, Tokens, is_late};
-use crate::engine::load::server::Observed;
-use crate::engine::load::session::Pass;
-use crate::engine::load::target::Target;
-use crate::engine::load::{Histogram, Ran, Summary};
+use crate::engine::load::measure::series::{Bucket, TimeSeries};
+use crate::engine::load::measure::{TokenTotals, TurnStats, is_late};
+use crate::engine::load::server::ServerObservation;
+use crate::engine::load::session::PassResult;
+use crate::engine::load::target::LoadTarget;
+use crate::engine::load::{LatencyHistogram, LatencySummary, RunStats};
 
 /// A measured run.
 #[derive(Debug, Serialize)]
@@ -34,26 +34,26 @@ pub(in crate::commands::bench) struct PassReport {
     pub requests_per_s: f64,
     pub input_tokens_per_s: f64,
     pub output_tokens_per_s: f64,
-    pub tokens: Tokens,
+    pub tokens: TokenTotals,
     /// From the planned instant to the first token.
-    pub ttft: Option<Summary>,
+    pub ttft: Option<LatencySummary>,
     /// From the last byte of the request to the first token.
-    pub ttft_from_send: Option<Summary>,
+    pub ttft_from_send: Option<LatencySummary>,
     /// Between tokens.
-    pub itl: Option<Summary>,
-    pub tpot: Option<Summary>,
-    pub e2e: Option<Summary>,
+    pub itl: Option<LatencySummary>,
+    pub tpot: Option<LatencySummary>,
+    pub e2e: Option<LatencySummary>,
     /// The generator's own: from the instant at which a request could be sent to its last byte.
-    pub lag: Option<Summary>,
+    pub lag: Option<LatencySummary>,
     /// Of requests for a place under the cap, part of all latencies that count from the plan.
-    pub wait: Option<Summary>,
+    pub wait: Option<LatencySummary>,
     /// By the server's word.
-    pub queue: Option<Summary>,
+    pub queue: Option<LatencySummary>,
     /// By the server's word.
-    pub storage_wait: Option<Summary>,
+    pub storage_wait: Option<LatencySummary>,
     pub turns: Vec<TurnRow>,
     /// What the server's other routes told of it.
-    pub server: Option<Observed>,
+    pub server: Option<ServerObservation>,
     pub distributions: Distributions,
     pub series: SeriesReport,
     /// Requests that met the limits, and the steady state.
@@ -72,7 +72,7 @@ pub(in crate::commands::bench) struct GeneratorReport {
     /// Of its processor, in its busiest second: 1 is all of it.
     pub processor_share: Option<f64>,
     /// How long what came in had lain unread.
-    pub read_delay: Option<Summary>,
+    pub read_delay: Option<LatencySummary>,
     /// Connections that were opened.
     pub connections: u64,
     /// Requests that were sent once more, since the server had closed their idle connection.
@@ -82,7 +82,7 @@ pub(in crate::commands::bench) struct GeneratorReport {
 }
 
 impl GeneratorReport {
-    fn of(ran: &Ran) -> GeneratorReport {
+    fn of(ran: &RunStats) -> GeneratorReport {
         GeneratorReport {
             processor_share: ran.share.map(|share| (share * 1e3).round() / 1e3),
             read_delay: ran.delays.summary(),
@@ -107,9 +107,9 @@ pub(in crate::commands::bench) struct TurnRow {
     /// Counted from one.
     pub turn: usize,
     pub requests: u64,
-    pub tokens: Tokens,
-    pub ttft: Option<Summary>,
-    pub e2e: Option<Summary>,
+    pub tokens: TokenTotals,
+    pub ttft: Option<LatencySummary>,
+    pub e2e: Option<LatencySummary>,
     /// The first and the third quarter of the times to the first token, where there are four.
     pub ttft_quartiles_ms: Option<[f64; 2]>,
 }
@@ -132,8 +132,8 @@ pub(in crate::commands::bench) struct SeriesReport {
     pub buckets: Vec<Bucket>,
 }
 
-impl From<&Series> for SeriesReport {
-    fn from(series: &Series) -> SeriesReport {
+impl From<&TimeSeries> for SeriesReport {
+    fn from(series: &TimeSeries) -> SeriesReport {
         let round = |value: f64| (value * 1e6).round() / 1e6;
         let buckets = series.buckets().iter().map(|bucket| Bucket {
             busy_s: round(bucket.busy_s),
@@ -146,18 +146,18 @@ impl From<&Series> for SeriesReport {
     }
 }
 
-fn curve(histogram: &Histogram) -> Vec<(f64, f64)> {
+fn curve(histogram: &LatencyHistogram) -> Vec<(f64, f64)> {
     histogram.curve().into_iter().map(|(value, share)| ((ms(value) * 1e3).round() / 1e3, share)).collect()
 }
 
 impl PassReport {
-    pub fn of(args: &Args, sides: &[(String, Target)], pass: &Pass) -> PassReport {
+    pub fn of(args: &Args, sides: &[(String, LoadTarget)], pass: &PassResult) -> PassReport {
         let (tally, ran) = (&pass.tally, &pass.ran);
         let seconds = tally.took().as_secs_f64();
         let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         let all = &tally.all;
         let failures = tally.failures.iter();
-        let row = |(at, row): (usize, &Row)| TurnRow {
+        let row = |(at, row): (usize, &TurnStats)| TurnRow {
             turn: at + 1,
             requests: row.requests,
             tokens: row.tokens,
@@ -221,7 +221,7 @@ impl PassReport {
 }
 
 /// Why the figures of a pass may be doubted.
-fn doubts(args: &Args, pass: &Pass) -> Vec<String> {
+fn doubts(args: &Args, pass: &PassResult) -> Vec<String> {
     let (tally, all) = (&pass.tally, &pass.tally.all);
     let mut doubts = Vec::new();
     if let (Some(lag), Some(ttft)) = (tally.lag.summary(), all.ttft.summary())
@@ -243,7 +243,7 @@ fn doubts(args: &Args, pass: &Pass) -> Vec<String> {
             args.load.max_parallel.map_or("unlimited".to_owned(), |most| most.to_string())
         ));
     }
-    doubts.extend(pass.ran.doubts().iter().map(ToString::to_string));
+    doubts.extend(pass.ran.caveats().iter().map(ToString::to_string));
     if all.tokens.uncounted > 0 {
         doubts.push(format!(
             "the server does not count its tokens: {} are counted as one a frame, and throughput and time per token with them",
@@ -253,6 +253,6 @@ fn doubts(args: &Args, pass: &Pass) -> Vec<String> {
     if tally.bad_frames > 0 {
         doubts.push(format!("{} frames of the answers could not be read, and count for no token", tally.bad_frames));
     }
-    doubts.extend(pass.observed.iter().flat_map(|observed| observed.doubts.iter().cloned()));
+    doubts.extend(pass.observed.iter().flat_map(|observed| observed.caveats.iter().map(ToString::to_string)));
     doubts
 }

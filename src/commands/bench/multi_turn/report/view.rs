@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::commands::bench::multi_turn::report::pass::{PassReport, SeriesReport, TurnRow};
 use crate::commands::svg::{Axis, Plot, Series};
 use crate::commands::table::{ReportSection, ReportTable, percent, truncated};
-use crate::engine::load::Summary;
-use crate::engine::load::measure::Tokens;
+use crate::engine::load::LatencySummary;
+use crate::engine::load::measure::TokenTotals;
 use crate::engine::load::measure::series::Bucket;
 
 fn ms(duration: Duration) -> String {
@@ -146,7 +146,7 @@ pub(super) fn pass(pass: &PassReport, seed: u64) -> Vec<ReportSection> {
 fn latencies(pass: &PassReport) -> ReportTable {
     let head = ["latency, ms", "count", "mean", "std", "min", "p50", "p90", "p95", "p99", "p99.9", "max"];
     let mut table = ReportTable::new("", &head);
-    let rows: [(&str, &Option<Summary>); 10] = [
+    let rows: [(&str, &Option<LatencySummary>); 10] = [
         ("first token (from plan)", &pass.ttft),
         ("first token (from send)", &pass.ttft_from_send),
         ("between tokens", &pass.itl),
@@ -189,7 +189,7 @@ fn turns(turns: &[TurnRow]) -> Vec<ReportTable> {
     if unplaced {
         tokens.notes.push("cached: from a cache, without a word from which tier".to_owned());
     }
-    let row = |name: String, requests: u64, of: &Tokens| {
+    let row = |name: String, requests: u64, of: &TokenTotals| {
         let share = |part: u64| [part.to_string(), percent(part, of.prompt)];
         let mut cells = vec![name, requests.to_string(), of.prompt.to_string()];
         cells.extend([of.device, of.host, of.storage].into_iter().flat_map(share));
@@ -224,7 +224,7 @@ fn turns(turns: &[TurnRow]) -> Vec<ReportTable> {
 }
 
 fn ttft_by_turn(turns: &[TurnRow]) -> Plot {
-    let of = |value: &dyn Fn(&Summary) -> Option<Duration>| -> Vec<(f64, f64)> {
+    let of = |value: &dyn Fn(&LatencySummary) -> Option<Duration>| -> Vec<(f64, f64)> {
         let points = turns.iter().filter_map(|row| Some((row.turn as f64, row.ttft.as_ref().and_then(value)?)));
         points.map(|(turn, value)| (turn, super::ms(value))).collect()
     };

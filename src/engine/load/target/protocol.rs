@@ -1,4 +1,4 @@
-//! What lies between TCP and the requests: TLS and the version of HTTP.
+//! TLS settings and HTTP version.
 
 use std::sync::Arc;
 
@@ -9,44 +9,44 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use rustls_platform_verifier::Verifier;
 
-/// See the module. By default neither: plain HTTP/1.1.
+/// TLS and HTTP version of a target. The default is plain HTTP/1.1.
 #[derive(Clone, Debug)]
-pub struct Via {
+pub struct HttpProtocol {
     pub tls: Option<Tls>,
-    /// HTTP/2: without TLS because both sides know, with TLS if the server agrees to it.
+    /// Use HTTP/2: with prior knowledge without TLS, negotiated by ALPN with TLS.
     pub http2: bool,
-    /// Streams that share a connection of HTTP/2, at most.
+    /// Maximum number of concurrent streams per HTTP/2 connection.
     pub streams: usize,
 }
 
-impl Default for Via {
-    fn default() -> Via {
-        Via { tls: None, http2: false, streams: 100 }
+impl Default for HttpProtocol {
+    fn default() -> HttpProtocol {
+        HttpProtocol { tls: None, http2: false, streams: 100 }
     }
 }
 
-/// Whose certificates are believed.
+/// Which server certificates are trusted.
 #[derive(Clone, Debug)]
 pub enum Trust {
-    /// Those that the system believes.
+    /// Certificates that the system trusts.
     System,
-    /// Those signed by one of these certificates (PEM), and no others.
+    /// Only certificates signed by one of these (PEM).
     These(Vec<u8>),
-    Anybody,
+    AnyCertificate,
 }
 
 /// TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// No certificate in the PEM text.
-    #[error("no certificate is in it")]
+    /// The PEM text has no certificate.
+    #[error("no certificate found")]
     NoCertificate,
-    /// What the TLS library says.
+    /// An error of the TLS library.
     #[error(transparent)]
     Library(#[from] rustls::Error),
 }
 
-/// TLS as the client does it.
+/// TLS client configuration.
 #[derive(Clone, Debug)]
 pub struct Tls {
     one: Arc<ClientConfig>,
@@ -54,10 +54,10 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// A set-up that believes `trust`.
+    /// Creates a configuration that trusts `trust`.
     ///
     /// # Errors
-    /// See [`TlsError`].
+    /// The PEM text has no certificate, or the TLS library refuses the configuration.
     pub fn new(trust: &Trust) -> Result<Tls, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder =
@@ -67,8 +67,8 @@ impl Tls {
                 let verifier = Arc::new(Verifier::new(provider)?);
                 builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()
             }
-            Trust::Anybody => {
-                let verifier = Arc::new(Believer(provider));
+            Trust::AnyCertificate => {
+                let verifier = Arc::new(AcceptAnyCertificate(provider));
                 builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()
             }
             Trust::These(pem) => {
@@ -87,7 +87,7 @@ impl Tls {
         Ok(Tls { one: Arc::new(one), two: Arc::new(two) })
     }
 
-    /// The same trust for questions over HTTP/1.1 that other clients ask.
+    /// Returns the configuration with HTTP/1.1, for other clients.
     pub fn client(&self) -> ClientConfig {
         ClientConfig::clone(&self.one)
     }
@@ -97,11 +97,12 @@ impl Tls {
     }
 }
 
-/// Believes every certificate, for `--insecure`. Signatures are checked all the same: the other side has the key of what it shows.
+/// Accepts every certificate, for `--insecure`. Signatures are still verified, so the server has the key of the
+/// certificate it shows.
 #[derive(Debug)]
-struct Believer(Arc<CryptoProvider>);
+struct AcceptAnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Believer {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

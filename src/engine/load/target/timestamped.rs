@@ -1,5 +1,5 @@
-//! A stream that remembers when bytes last passed: the time of a token is that of its bytes' arrival, not of their parsing, nor,
-//! where the system notes arrivals, of the moment at which we came round to read them.
+//! A stream that records when bytes last passed. The time of a token is the arrival of its bytes, not their parsing.
+//! Where the kernel timestamps arrivals, it is not even the time of the read.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -12,16 +12,16 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::engine::base::Mono;
 use crate::engine::env::{Env, Net};
 
-/// Points of the monotonic clock, nanoseconds.
+/// Times of the last transfers, in nanoseconds of the monotonic clock.
 #[derive(Debug, Default)]
-pub(super) struct Stamps {
+pub(super) struct StreamTimes {
     arrived: AtomicU64,
     read: AtomicU64,
     wrote: AtomicU64,
 }
 
-impl Stamps {
-    /// When the last bytes that were read had come in.
+impl StreamTimes {
+    /// When the last bytes read had arrived.
     pub(super) fn arrived(&self) -> Mono {
         Mono(self.arrived.load(Ordering::Relaxed))
     }
@@ -37,18 +37,18 @@ impl Stamps {
     }
 }
 
-/// See the module.
-pub(super) struct Stamped<E: Env> {
+/// A stream with transfer times.
+pub(super) struct TimestampedStream<E: Env> {
     stream: <E::Net as Net>::Stream,
     env: E,
-    stamps: Arc<Stamps>,
+    stamps: Arc<StreamTimes>,
 }
 
-impl<E: Env> Stamped<E> {
-    pub(super) fn new(stream: <E::Net as Net>::Stream, env: E) -> (Stamped<E>, Arc<Stamps>) {
+impl<E: Env> TimestampedStream<E> {
+    pub(super) fn new(stream: <E::Net as Net>::Stream, env: E) -> (TimestampedStream<E>, Arc<StreamTimes>) {
         <E::Net as Net>::note_arrivals(&stream);
-        let stamps = Arc::new(Stamps::default());
-        (Stamped { stream, env, stamps: Arc::clone(&stamps) }, stamps)
+        let stamps = Arc::new(StreamTimes::default());
+        (TimestampedStream { stream, env, stamps: Arc::clone(&stamps) }, stamps)
     }
 
     fn wrote(&self) {
@@ -56,7 +56,7 @@ impl<E: Env> Stamped<E> {
     }
 }
 
-impl<E: Env + Unpin> AsyncRead for Stamped<E> {
+impl<E: Env + Unpin> AsyncRead for TimestampedStream<E> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let age = ready!(<E::Net as Net>::poll_read_aged(&mut this.stream, cx, buf));
@@ -66,7 +66,7 @@ impl<E: Env + Unpin> AsyncRead for Stamped<E> {
     }
 }
 
-impl<E: Env + Unpin> AsyncWrite for Stamped<E> {
+impl<E: Env + Unpin> AsyncWrite for TimestampedStream<E> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let done = ready!(Pin::new(&mut this.stream).poll_write(cx, buf));

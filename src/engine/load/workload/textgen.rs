@@ -1,4 +1,4 @@
-//! Made-up words: so many tokens from a place in the seed, as ids or as text.
+//! Generated text: a number of tokens, as ids or text, determined by the seed.
 
 use std::sync::Arc;
 
@@ -10,80 +10,75 @@ use crate::engine::load::workload::Tokenizer;
 
 /// The form in which prompts are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum PromptForm {
     /// Token ids.
     Ids,
     Text,
     Chat,
 }
 
-/// A passage of made-up words. The same passage is the same words wherever it stands, and a shorter one is the beginning of the
-/// longer one.
+/// A span of generated text. Equal spans give equal text wherever they occur. A shorter span is a prefix of a longer
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Passage {
-    /// Drawn from the seed, by a purpose and a number.
-    Drawn {
-        purpose: &'static str,
-        number: u64,
-        /// How many tokens.
-        tokens: u32,
-    },
-    /// Ids one after the other from `start`, round the end of the vocabulary.
+pub enum TextSpan {
+    /// Drawn from the seed by a purpose and a number.
+    Drawn { purpose: &'static str, number: u64, tokens: u32 },
+    /// Consecutive ids from `start`, wrapping around at the end of the vocabulary.
     Run { start: u32, tokens: u32 },
 }
 
-/// The purpose of system prompts that conversations share.
+/// Purpose of shared system prompts.
 pub(super) const SHARED: &str = "gsp-system";
 
-impl Passage {
-    /// Is it a system prompt that conversations share?
+impl TextSpan {
+    /// Whether it is a shared system prompt.
     pub fn is_shared(self) -> bool {
-        matches!(self, Passage::Drawn { purpose: SHARED, .. })
+        matches!(self, TextSpan::Drawn { purpose: SHARED, .. })
     }
 
-    /// How many tokens.
+    /// Returns the number of tokens.
     pub const fn tokens(self) -> u32 {
         match self {
-            Passage::Drawn { tokens, .. } | Passage::Run { tokens, .. } => tokens,
+            TextSpan::Drawn { tokens, .. } | TextSpan::Run { tokens, .. } => tokens,
         }
     }
 }
 
-/// Says passages.
+/// Generates the text of spans.
 #[derive(Clone, Debug)]
-pub struct Speech {
-    /// Where the words come from.
+pub struct TextGenerator {
+    /// Seed of the text.
     pub seed: Seed,
-    /// Ids are below this.
+    /// Upper bound (exclusive) of token ids.
     pub vocabulary: u32,
-    /// With it, a text of words that are one token each can be made, and texts become ids.
+    /// Allows texts of exact token lengths, and conversion of texts to ids.
     pub tokenizer: Option<Arc<Tokenizer>>,
 }
 
-impl Speech {
-    /// The ids of `passage`, put behind `ids`.
-    pub fn ids(&self, passage: Passage, ids: &mut Vec<u32>) {
+impl TextGenerator {
+    /// Appends the ids of `passage` to `ids`.
+    pub fn ids(&self, passage: TextSpan, ids: &mut Vec<u32>) {
         let vocabulary = self.vocabulary.max(2);
         match passage {
-            Passage::Drawn { purpose, number, tokens } => {
+            TextSpan::Drawn { purpose, number, tokens } => {
                 let mut rng = self.seed.generator(purpose, number);
                 ids.extend((0..tokens).map(|_| rng.random_range(1..vocabulary)));
             }
-            Passage::Run { start, tokens } => {
+            TextSpan::Run { start, tokens } => {
                 let id = |step| (u64::from(start) + u64::from(step)) % u64::from(vocabulary);
                 ids.extend((0..tokens).map(|step| u32::try_from(id(step)).unwrap_or(0)));
             }
         }
     }
 
-    /// The text of `passage`, put behind `text`. With a tokenizer that has words of one token each, it is of exactly so many
-    /// tokens; without, of so many words.
-    pub fn text(&self, passage: Passage, text: &mut String) {
+    /// Appends the text of `passage` to `text`. With a tokenizer that has single-token words, the length in tokens is
+    /// exact. Otherwise it is the number of words.
+    pub fn text(&self, passage: TextSpan, text: &mut String) {
         match passage {
-            Passage::Drawn { purpose, number, tokens } => {
+            TextSpan::Drawn { purpose, number, tokens } => {
                 self.sentence(tokens, &mut self.seed.generator(purpose, number), text);
             }
-            Passage::Run { start, tokens } => {
+            TextSpan::Run { start, tokens } => {
                 let mut ids = Vec::new();
                 self.ids(passage, &mut ids);
                 match self.tokenizer.as_ref().and_then(|tokenizer| tokenizer.text(&ids).ok()) {
@@ -94,7 +89,7 @@ impl Speech {
         }
     }
 
-    /// `length` words, a blank before each.
+    /// Appends `length` words, each with a leading space.
     pub fn sentence(&self, length: u32, rng: &mut ChaCha8Rng, text: &mut String) {
         let counted = self.tokenizer.as_deref().and_then(Tokenizer::words);
         text.reserve(length as usize * 6);
@@ -107,11 +102,11 @@ impl Speech {
     }
 }
 
-/// Syllables of made-up words.
+/// Syllables of generated words.
 const SYLLABLES: [&str; 16] =
     ["ba", "den", "fi", "gor", "ha", "jun", "ki", "lem", "mo", "nar", "pe", "ro", "sil", "ta", "ven", "zu"];
 
-/// A blank and a made-up word of up to three syllables.
+/// Appends a space and a word of up to three syllables.
 fn word(rng: &mut ChaCha8Rng, text: &mut String) {
     text.push(' ');
     for _ in 0..rng.random_range(1..=3) {
@@ -124,17 +119,17 @@ mod tests {
     use super::*;
     use crate::engine::load::workload::tokenizer::tests::small;
 
-    fn speech(tokenizer: Option<Tokenizer>) -> Speech {
+    fn speech(tokenizer: Option<Tokenizer>) -> TextGenerator {
         let vocabulary = tokenizer.as_ref().map_or(1000, Tokenizer::vocabulary);
-        Speech { seed: Seed(4), vocabulary, tokenizer: tokenizer.map(Arc::new) }
+        TextGenerator { seed: Seed(4), vocabulary, tokenizer: tokenizer.map(Arc::new) }
     }
 
-    fn block(number: u64, tokens: u32) -> Passage {
-        Passage::Drawn { purpose: "block", number, tokens }
+    fn block(number: u64, tokens: u32) -> TextSpan {
+        TextSpan::Drawn { purpose: "block", number, tokens }
     }
 
     #[test]
-    fn a_shorter_passage_is_the_beginning_of_the_longer_one_and_another_number_another_passage() {
+    fn shorter_span_is_a_prefix_and_numbers_differ() {
         for made in [speech(None), speech(Some(small()))] {
             let (mut long, mut short, mut other) = (Vec::new(), Vec::new(), Vec::new());
             made.ids(block(7, 512), &mut long);
@@ -150,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn with_a_tokenizer_a_text_has_as_many_tokens_as_were_asked_for() {
+    fn text_has_the_requested_token_count_with_a_tokenizer() {
         let made = speech(Some(small()));
         let mut text = String::new();
         made.text(block(1, 30), &mut text);
@@ -159,9 +154,9 @@ mod tests {
     }
 
     #[test]
-    fn a_run_goes_round_the_end_of_the_vocabulary() {
+    fn run_wraps_around_at_the_end_of_the_vocabulary() {
         let mut ids = Vec::new();
-        Speech { vocabulary: 10, ..speech(None) }.ids(Passage::Run { start: 7, tokens: 5 }, &mut ids);
+        TextGenerator { vocabulary: 10, ..speech(None) }.ids(TextSpan::Run { start: 7, tokens: 5 }, &mut ids);
         assert_eq!(ids, [7, 8, 9, 0, 1]);
     }
 }
