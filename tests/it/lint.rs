@@ -394,7 +394,7 @@ fn rendered_files_yield_no_warning() {
     assert!(examples.len() >= 5);
     let (mut wrong, mut processes) = (Vec::new(), 0);
     for example in &examples {
-        for (format, _) in mcctl::engine::deploy::render::Kind::ALL {
+        for (format, _) in mcctl::engine::deploy::render::RenderFormat::ALL {
             let texts = rendered(format, example);
             let texts: Vec<(String, String)> = texts.into_iter().filter(|(name, _)| !sets_up_the_host(name)).collect();
             let sources: Vec<SourceFile<'_>> =

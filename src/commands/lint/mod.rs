@@ -8,21 +8,19 @@ mod report;
 use std::io::{self, IsTerminal};
 
 use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::lint::report::Verdict;
+use crate::commands::lint::report::LintVerdict;
 use crate::commands::{output, table};
 use crate::engine::check::{Finding, Severity};
 use crate::engine::lint::{CHECKS, FileKind, ReadError, SourceFile, check_deployment, read_each};
 
 /// Check deployment files for mistakes
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  \
-      mcctl lint k8s.yaml                          one manifest\n  \
-      mcctl lint deploy/                           all files of a deployment\n  \
-      mcctl lint --json --fail-on error deploy/    for CI\n\n\
-    Pass all files of one deployment together: some rules compare several files. In a folder, files ending in .yaml, .yml, \
+#[command(
+    after_help = "Pass all files of one deployment together: some rules compare several files. In a folder, files ending in .yaml, .yml, \
     .json, .service, .env, .sh and .bash are read, including subfolders.\n\
     The kind of a file is detected from its contents and name. --kind overrides it.\n\
-    Exit codes: 0 no finding at or above --fail-on, 1 at least one, 2 an input cannot be read (the others are checked).")]
+    Exit codes: 0 no finding at or above --fail-on, 1 at least one, 2 an input cannot be read (the others are checked)."
+)]
 pub struct Args {
     /// Files of one deployment, or folders of such files; - for stdin
     #[arg(value_name = "FILE|DIR", required_unless_present = "list")]
@@ -153,9 +151,9 @@ impl Args {
             // Editors and scripts parse unwrapped lines.
             let width = io::stdout().is_terminal().then(table::width);
             let verdict = match unread.len() {
-                0 if fails => Verdict::Failed,
-                0 => Verdict::Passed,
-                count => Verdict::Incomplete(count),
+                0 if fails => LintVerdict::Failed,
+                0 => LintVerdict::Passed,
+                count => LintVerdict::Incomplete(count),
             };
             output::data(report::text(&deployment, &names, &findings, verdict, width))?;
         }

@@ -41,7 +41,7 @@ struct ListedProcess<'a> {
 }
 
 impl<'a> LintReport<'a> {
-    /// Builds the document.
+    /// Builds the document from the inputs and findings.
     pub fn new(
         files: &'a [&'a str],
         unread: &'a [(String, Failure)],
@@ -73,7 +73,7 @@ fn counts(findings: &[Finding]) -> BTreeMap<Severity, usize> {
 
 /// The verdict of a run, for the last line of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum LintVerdict {
     Passed,
     /// A finding reaches `--fail-on`.
     Failed,
@@ -86,7 +86,7 @@ pub fn text(
     deployment: &ParsedDeployment,
     files: &[&str],
     findings: &[Finding],
-    verdict: Verdict,
+    verdict: LintVerdict,
     width: Option<usize>,
 ) -> String {
     let line = |text: String| match width {
@@ -112,9 +112,9 @@ pub fn text(
         many(known, "process", "processes"),
     )));
     out.push_str(&match verdict {
-        Verdict::Passed => "result: passed\n".to_owned(),
-        Verdict::Failed => "result: failed\n".to_owned(),
-        Verdict::Incomplete(count) => {
+        LintVerdict::Passed => "result: passed\n".to_owned(),
+        LintVerdict::Failed => "result: failed\n".to_owned(),
+        LintVerdict::Incomplete(count) => {
             line(format!("result: incomplete, {} could not be read", many(count, "input", "inputs")))
         }
     });
@@ -173,8 +173,9 @@ mod tests {
             remedy: "r".to_owned(),
             place: None,
         };
-        let text =
-            |width| text(&ParsedDeployment::default(), &["a"], std::slice::from_ref(&finding), Verdict::Failed, width);
+        let text = |width| {
+            text(&ParsedDeployment::default(), &["a"], std::slice::from_ref(&finding), LintVerdict::Failed, width)
+        };
         assert!(text(Some(60)).lines().all(|line| line.len() <= 60));
         assert_eq!(text(None).lines().count(), 5);
     }

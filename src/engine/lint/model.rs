@@ -172,11 +172,10 @@ pub enum ProbeMethod {
     Tcp { port: Option<u16> },
     /// The response has a success status.
     Http { port: Option<u16>, path: String },
-    /// A command, with its words joined by blanks.
+    /// A command, as a single line.
     Exec(String),
 }
 
-/// A container probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerProbe {
     pub what: ProbePurpose,
@@ -217,14 +216,12 @@ pub struct ProcessLimits {
     pub resources: BTreeMap<String, ResourceAmounts>,
     /// Location of `privileged`, if set.
     pub privileged: Option<SourceLocation>,
-    /// Added capabilities.
     pub capabilities: Vec<LocatedValue>,
     /// The user that the process runs as, if specified.
     pub user: Option<LocatedValue>,
     /// Location of `runAsNonRoot`, if set.
     pub non_root: Option<SourceLocation>,
     pub memlock: Option<LocatedValue>,
-    /// Size of /dev/shm.
     pub shm_size: Option<LocatedValue>,
     /// The process uses the host's IPC namespace.
     pub host_ipc: bool,
@@ -265,7 +262,6 @@ pub struct Process {
     pub args_whole: bool,
     /// Processes with equal values share a network namespace.
     pub network: String,
-    /// Index into [`ParsedDeployment::pods`].
     pub pod: Option<usize>,
     pub replicas: Option<LocatedValue>,
     pub image: Option<LocatedValue>,
@@ -274,7 +270,6 @@ pub struct Process {
     pub ports: Vec<DeclaredPort>,
     /// `docker run` options placed after the image, where they become arguments of the program.
     pub misplaced: Vec<LocatedValue>,
-    /// The preStop hook.
     pub pre_stop: Option<LocatedValue>,
     /// Index into [`ParsedDeployment::documents`] of the settings file that the process reads, if it was given.
     pub config: Option<usize>,
@@ -293,7 +288,6 @@ pub struct PodSet {
     pub place: SourceLocation,
 }
 
-/// A Kubernetes Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubeService {
     pub name: String,
@@ -316,7 +310,6 @@ pub struct ServicePort {
     pub place: SourceLocation,
 }
 
-/// A RoleBasedGroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleGroup {
     pub name: String,
@@ -356,7 +349,6 @@ impl SettingsFileKind {
     }
 }
 
-/// A settings file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SettingsFile {
     /// Base name of the file.

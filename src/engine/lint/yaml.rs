@@ -6,7 +6,7 @@
 use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
 use serde_json::{Map, Number, Value as Json};
 
-use crate::engine::kube::path::{Path, Step};
+use crate::engine::kube::path::{FieldPath, FieldStep};
 use crate::engine::lint::ReadError;
 
 /// Limit on the size of one file, in bytes.
@@ -19,7 +19,6 @@ const DEPTH_MAX: usize = 200;
 /// A value and the line on which it begins.
 #[derive(Clone, Debug, PartialEq)]
 pub struct YamlNode {
-    /// Starts at 1.
     pub line: u32,
     pub value: YamlValue,
 }
@@ -180,10 +179,10 @@ impl YamlNode {
     /// The line of the value at `path` (`spec.roles[1].name`), or of its deepest existing ancestor.
     pub fn line_of(&self, path: &str) -> u32 {
         let (mut node, mut line) = (self, self.line);
-        for step in Path::parse(path).iter().flat_map(|path| path.steps()) {
+        for step in FieldPath::parse(path).iter().flat_map(|path| path.steps()) {
             let next = match step {
-                Step::Index(index) => node.items().get(*index).map(|item| (item, item.line)),
-                Step::Key(key) => node.entry(key).map(|entry| (&entry.value, entry.line)),
+                FieldStep::Index(index) => node.items().get(*index).map(|item| (item, item.line)),
+                FieldStep::Key(key) => node.entry(key).map(|entry| (&entry.value, entry.line)),
             };
             let Some(found) = next else { break };
             (node, line) = found;

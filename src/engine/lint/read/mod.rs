@@ -26,9 +26,7 @@ use crate::engine::lint::yaml::{FILE_BYTES_MAX, YamlNode};
 pub enum FileKind {
     /// Kubernetes documents in YAML, or one in JSON.
     Kubernetes,
-    /// A Compose file.
     Compose,
-    /// A systemd unit.
     Unit,
     /// `NAME=value` lines.
     Env,
@@ -109,7 +107,6 @@ pub enum ReadError {
     TooMany {
         /// What is counted, as a plural.
         what: &'static str,
-        /// The limit.
         most: usize,
     },
     /// Nested too deeply, or expands to too much.
@@ -229,7 +226,6 @@ fn bound_script(text: &str) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// A parsed text.
 struct ParsedFile {
     file: Arc<str>,
     kind: FileKind,
@@ -505,15 +501,15 @@ fn broken_continuations(text: &str, file: &Arc<str>) -> impl Iterator<Item = Fin
 
 /// Violations of the Kubernetes schema in one document.
 fn violations(node: &YamlNode, file: &Arc<str>) -> impl Iterator<Item = Finding> {
-    kube::validate(&node.to_json()).into_iter().map(|complaint| {
-        let place = SourceLocation { file: file.clone(), line: node.line_of(&complaint.path) };
+    kube::validate(&node.to_json()).into_iter().map(|violation| {
+        let place = SourceLocation { file: file.clone(), line: node.line_of(&violation.path) };
         let kind = node.get("kind").and_then(YamlNode::text).unwrap_or("document");
         let name = node.path(&["metadata", "name"]).and_then(YamlNode::text).unwrap_or("(unnamed)");
-        let at = if complaint.path.is_empty() { "the top level" } else { &complaint.path };
+        let at = if violation.path.is_empty() { "the top level" } else { &violation.path };
         Finding {
             id: MANIFEST.id,
             severity: Severity::Error,
-            finding: format!("the API server rejects {kind} {name} or drops a field: {}", complaint.what),
+            finding: format!("the API server rejects {kind} {name} or drops a field: {}", violation.message),
             evidence: format!("at {at}"),
             remedy: "fix the field; another API version may use another name".to_owned(),
             place: Some(place),

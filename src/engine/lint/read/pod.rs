@@ -13,7 +13,6 @@ use crate::engine::lint::yaml::{YamlNode, YamlScalar, YamlValue};
 
 /// The context of a pod template.
 pub struct PodContext<'a> {
-    /// Name for messages.
     pub name: String,
     /// Index into the list of pod sets.
     pub pod: usize,

@@ -21,7 +21,6 @@ use crate::engine::lint::settings::ProcessView;
 /// A catalogue entry and its implementation.
 pub struct LintRule {
     pub check: Check,
-    /// Appends its findings.
     pub run: fn(&DeploymentView<'_>, &mut Findings),
 }
 
@@ -75,18 +74,18 @@ pub const RULES: &[LintRule] = &[
     rule("ssd-variable", &[26], "the SSD switch has the name that its process reads", names::ssd_variables),
     rule("boolean-word", &[], "boolean variables have a value that is read as intended", names::boolean_words),
     rule("hidden-variable", &[], "no file or extra config overrides a variable", names::hidden_variables),
-    rule("master-flag", &[], "the master knows all its flags", names::master_flags),
+    rule("master-flag", &[], "the master has every flag that it is started with", names::master_flags),
     rule("master-value", &[], "the master's flags have valid values", names::master_values),
     rule("unsupported", &[], "mcctl supports all settings of its programs", programs::unsupported),
     rule("master-threads", &[13], "the master has enough threads and CPU for heartbeats", master::threads),
     rule("grace", &[18], "processes have enough time to shut down", kubernetes::grace),
     rule("config-key", &[13], "settings files contain only known keys", names::config_keys),
-    rule("sglang-flag", &[], "SGLang knows all its flags", sglang::flags),
+    rule("sglang-flag", &[], "SGLang has every flag that it is started with", sglang::flags),
     rule("sglang-value", &[], "SGLang's flags have valid values", sglang::values),
     rule("device-list", &[2], "device lists are separated by commas only", sglang::devices),
     rule("vllm-config", &[], "vLLM's store settings are consistent", connectors::vllm),
     rule("lmcache-config", &[], "LMCache's settings reach the store", connectors::lmcache),
-    rule("mcctl-flag", &[], "mcctl commands know all their flags", programs::flags),
+    rule("mcctl-flag", &[], "mcctl has every flag that its commands are started with", programs::flags),
     rule("docker-option", &[], "docker run options precede the image", programs::docker_options),
     rule(
         "container-port",
@@ -142,7 +141,7 @@ impl<'s> DeploymentView<'s> {
         DeploymentView { deployment, member }
     }
 
-    /// All masters.
+    /// All masters, of both implementations.
     pub fn masters(&self) -> impl Iterator<Item = &ProcessView<'s>> {
         self.member.iter().filter(|member| member.process.role == ProcessRole::Master)
     }
@@ -162,7 +161,7 @@ impl<'s> DeploymentView<'s> {
         self.member.iter().filter(|member| member.process.role.is_client() && member.uses_mooncake() != Some(false))
     }
 
-    /// SGLang servers.
+    /// SGLang servers in any mode.
     pub fn sglang(&self) -> impl Iterator<Item = &ProcessView<'s>> {
         self.member.iter().filter(|member| member.process.role.is_sglang())
     }

@@ -1,92 +1,122 @@
-//! The grammars of Kubernetes: names, labels, quantities, counts that may be percentages. Each answer is what is wrong, or nothing.
+//! The syntax of Kubernetes names, labels, quantities and percentages. Each check returns an error or nothing.
 
-/// Longest name of a label, a container, a service.
+use crate::engine::base::text::Quoted;
+
+/// Why a text does not have the required syntax.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GrammarError {
+    #[error("a name of {length} characters; the limit is {max}")]
+    TooLong { length: usize, max: usize },
+    #[error("not a DNS label: use lower-case letters, digits and '-', with a letter or digit at both ends")]
+    DnsLabel,
+    #[error("not a Service name: it must begin with a letter")]
+    ServiceName,
+    #[error("not a DNS name: use lower-case letters, digits, '-' and '.', with a letter or digit at both ends")]
+    DnsName,
+    #[error("not a label key: use [DNS name/]name, with at most 63 letters, digits, '-', '_' and '.' in the name")]
+    LabelKey,
+    #[error("not a label value: use letters, digits, '-', '_' and '.', with a letter or digit at both ends")]
+    LabelValue,
+    #[error("not a port name: use at most 15 lower-case letters, digits and single '-', with at least one letter")]
+    PortName,
+    #[error("not a variable name: use printable ASCII without '='")]
+    VariableName,
+    #[error("not a key: use letters, digits, '-', '_' and '.'")]
+    DataKey,
+    #[error("not a quantity: use a number followed by k M G T P E (1000), Ki Mi Gi Ti Pi Ei (1024) or m (1/1000)")]
+    Quantity,
+    #[error("not a percentage from 0% to 100%")]
+    Percentage,
+    #[error("neither a number nor a percentage such as 25%")]
+    CountOrPercentage,
+    #[error("neither Memory nor HugePages")]
+    Medium,
+    #[error("a mount path must not contain ':'")]
+    MountPath,
+    #[error("the downward API does not expose {}", Quoted(.0))]
+    FieldPath(String),
+}
+/// Limit on the length of labels, container names and Service names.
 pub const LABEL_MAX: usize = 63;
-/// Longest name of most objects.
+/// Limit on the length of most object names.
 const SUBDOMAIN_MAX: usize = 253;
 
 /// A DNS label: lower-case letters, digits and `-`, with a letter or digit at both ends (RFC 1123).
-pub fn dns_label(text: &str) -> Option<String> {
+pub fn dns_label(text: &str) -> Option<GrammarError> {
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
     let inside = text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
     if text.len() > LABEL_MAX {
-        Some(format!("a name of {} characters; {LABEL_MAX} is the most", text.len()))
+        Some(GrammarError::TooLong { length: text.len(), max: LABEL_MAX })
     } else if !(inside && edge(text.chars().next()) && edge(text.chars().next_back())) {
-        Some("not a DNS label: lower-case letters, digits and '-', a letter or digit at both ends".to_owned())
+        Some(GrammarError::DnsLabel)
     } else {
         None
     }
 }
 
-/// A DNS label that starts with a letter, as a service's name must (RFC 1035).
-pub fn service_label(text: &str) -> Option<String> {
-    dns_label(text).or_else(|| {
-        text.starts_with(|c: char| c.is_ascii_digit()).then(|| "a service's name starts with a letter".to_owned())
-    })
+/// A DNS label that begins with a letter, as required for Services (RFC 1035).
+pub fn service_label(text: &str) -> Option<GrammarError> {
+    dns_label(text).or_else(|| text.starts_with(|c: char| c.is_ascii_digit()).then_some(GrammarError::ServiceName))
 }
 
-/// Labels with dots between them (RFC 1123).
-pub fn dns_subdomain(text: &str) -> Option<String> {
+/// DNS labels separated by dots (RFC 1123).
+pub fn dns_subdomain(text: &str) -> Option<GrammarError> {
     if text.len() > SUBDOMAIN_MAX {
-        return Some(format!("a name of {} characters; {SUBDOMAIN_MAX} is the most", text.len()));
+        return Some(GrammarError::TooLong { length: text.len(), max: SUBDOMAIN_MAX });
     }
     let bad = text.split('.').any(|part| dns_label(part).is_some() && part.len() <= LABEL_MAX || part.is_empty());
-    bad.then(|| "not a DNS name: lower-case letters, digits, '-' and '.', a letter or digit at both ends".to_owned())
+    bad.then_some(GrammarError::DnsName)
 }
 
-/// The key of a label or an annotation: an optional DNS name and `/`, then at most 63 letters, digits, `-`, `_`, `.`.
-pub fn qualified_key(text: &str) -> Option<String> {
+/// The key of a label or annotation: an optional DNS name and `/`, followed by at most 63 letters, digits, `-`, `_`, `.`.
+pub fn qualified_key(text: &str) -> Option<GrammarError> {
     let (prefix, name) = match text.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, text),
     };
     if prefix.is_some_and(|p| dns_subdomain(p).is_some()) || name.is_empty() || label_value(name).is_some() {
-        return Some(
-            "not the key of a label: [DNS name/]name, at most 63 letters, digits, '-', '_', '.' in the name".to_owned(),
-        );
+        return Some(GrammarError::LabelKey);
     }
     None
 }
 
-/// A label's value: empty, or at most 63 letters, digits, `-`, `_`, `.`, with a letter or digit at both ends.
-pub fn label_value(text: &str) -> Option<String> {
+/// The value of a label: empty, or at most 63 letters, digits, `-`, `_`, `.`, with a letter or digit at both ends.
+pub fn label_value(text: &str) -> Option<GrammarError> {
     let edge = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
     let inside = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
     if text.len() > LABEL_MAX {
-        Some(format!("a label of {} characters; {LABEL_MAX} is the most", text.len()))
+        Some(GrammarError::TooLong { length: text.len(), max: LABEL_MAX })
     } else if !(inside && edge(text.chars().next()) && edge(text.chars().next_back())) {
-        Some("not a label: letters, digits, '-', '_' and '.', a letter or digit at both ends".to_owned())
+        Some(GrammarError::LabelValue)
     } else {
         None
     }
 }
 
 /// The name of a port: at most 15 lower-case letters, digits and single `-`, with at least one letter (RFC 6335).
-pub fn port_name(text: &str) -> Option<String> {
+pub fn port_name(text: &str) -> Option<GrammarError> {
     let wrong = text.is_empty()
         || text.len() > 15
         || text.contains("--")
         || dns_label(text).is_some()
         || !text.contains(|c: char| c.is_ascii_lowercase());
-    wrong.then(|| {
-        "not a port's name: at most 15 lower-case letters, digits and single '-', at least one letter".to_owned()
-    })
+    wrong.then_some(GrammarError::PortName)
 }
 
 /// The name of an environment variable.
-pub fn env_name(text: &str) -> Option<String> {
+pub fn env_name(text: &str) -> Option<GrammarError> {
     let wrong = text.is_empty() || !text.chars().all(|c| (' '..='~').contains(&c) && c != '=');
-    wrong.then(|| "not the name of a variable: printable ASCII without '='".to_owned())
+    wrong.then_some(GrammarError::VariableName)
 }
 
 /// A key of a ConfigMap or Secret.
-pub fn data_key(text: &str) -> Option<String> {
+pub fn data_key(text: &str) -> Option<GrammarError> {
     let inside = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
     let wrong = text.is_empty() || text.len() > SUBDOMAIN_MAX || !inside || text == "." || text == "..";
-    wrong.then(|| "not a key: letters, digits, '-', '_' and '.'".to_owned())
+    wrong.then_some(GrammarError::DataKey)
 }
 
-/// The number that a quantity means: `1536Mi`, `0.5`, `2e3`, `100m`. `None` where it is none.
+/// The value of a quantity: `1536Mi`, `0.5`, `2e3`, `100m`. `None` if the text is not a quantity.
 pub fn quantity(text: &str) -> Option<f64> {
     let body = text.strip_prefix(['+', '-']).unwrap_or(text);
     let digits = body.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(body.len());
@@ -117,14 +147,12 @@ pub fn quantity(text: &str) -> Option<f64> {
     Some(if text.starts_with('-') { -number * factor } else { number * factor })
 }
 
-/// What is wrong with the text of a quantity.
-pub fn quantity_text(text: &str) -> Option<String> {
-    quantity(text).is_none().then(|| {
-        "not a quantity: a number, with k M G T P E (1000) or Ki Mi Gi Ti Pi Ei (1024) or m (1/1000) right behind it".to_owned()
-    })
+/// Checks the syntax of a quantity.
+pub fn quantity_text(text: &str) -> Option<GrammarError> {
+    quantity(text).is_none().then_some(GrammarError::Quantity)
 }
 
-/// The number behind `e` or `E`: the grammar of a mantissa once more.
+/// The number after `e` or `E`. It has the syntax of a mantissa.
 fn exponent_of(text: &str) -> Option<f64> {
     let number = text.strip_prefix(['e', 'E'])?;
     let unsigned = number.strip_prefix(['+', '-']).unwrap_or(number);
@@ -135,7 +163,7 @@ fn exponent_of(text: &str) -> Option<f64> {
     number.trim_end_matches('.').parse().ok()
 }
 
-/// The number of `50%`, 0 to 100.
+/// The number in `50%`, from 0 to 100.
 pub fn percent(text: &str) -> Option<u32> {
     let digits = text.strip_suffix('%').filter(|d| !d.is_empty() && d.chars().all(|c| c.is_ascii_digit()))?;
     digits.parse().ok().filter(|n| *n <= 100)
@@ -148,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_held_to_their_grammar() {
+    fn names_follow_their_grammar() {
         for good in ["a", "0a", "a-b", "mooncake-store-0"] {
             assert_eq!(dns_label(good), None, "{good}");
         }
@@ -173,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities_are_read_as_kubernetes_reads_them() {
+    fn quantities_are_parsed_like_kubernetes_does() {
         for (text, value) in [
             ("1", 1.0),
             ("0.5", 0.5),
@@ -194,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn percentages_are_0_to_100() {
+    fn percentages_range_from_0_to_100() {
         assert_eq!(percent("25%"), Some(25));
         for bad in ["101%", "%", "-1%", "1.5%", "25", "25 %"] {
             assert_eq!(percent(bad), None, "{bad}");
@@ -203,7 +231,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_upsets_a_grammar(text in any::<String>()) {
+        fn arbitrary_texts_do_not_panic(text in any::<String>()) {
             let _ = (dns_label(&text), service_label(&text), dns_subdomain(&text), qualified_key(&text), label_value(&text));
             let _ = (port_name(&text), env_name(&text), data_key(&text), quantity(&text), percent(&text));
         }

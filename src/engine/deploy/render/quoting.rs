@@ -1,7 +1,7 @@
-//! Words as the readers of files take them.
+//! Quoting for shells, environment files and systemd units.
 
-/// `text` as one word of a shell, and as one value of an environment file of systemd, which unquotes alike.
-pub(crate) fn shell(text: &str) -> String {
+/// `text` as one word of a shell, or as a value in a systemd environment file, which uses the same quoting.
+pub fn shell(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,=".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
         return text.to_owned();
@@ -9,12 +9,12 @@ pub(crate) fn shell(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// A command line of a shell.
+/// A shell command line.
 pub(crate) fn shell_line(argv: &[String]) -> String {
     argv.iter().map(|word| shell(word)).collect::<Vec<_>>().join(" ")
 }
 
-/// A command line of a shell, a flag with its values on each line.
+/// A shell command line with one flag per line.
 pub(crate) fn shell_lines(argv: &[String]) -> String {
     let mut text = String::new();
     for (at, word) in argv.iter().enumerate() {
@@ -26,14 +26,14 @@ pub(crate) fn shell_lines(argv: &[String]) -> String {
     text
 }
 
-/// `text` as one word of a command line in a unit: `%` and `$` are doubled, for they begin specifiers and variables.
+/// `text` as one word of a command line in a unit. `%` and `$` are doubled, because they begin specifiers and variables.
 pub(crate) fn unit(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@+,=".contains(c);
     let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$");
     if !text.is_empty() && text.chars().all(plain) { escaped } else { format!("\"{escaped}\"") }
 }
 
-/// A command line of a unit. A program without a path is looked up in PATH by env.
+/// A command line in a unit. env resolves a program without a path.
 pub(crate) fn unit_line(argv: &[String]) -> String {
     let env = match argv.first() {
         Some(program) if !program.starts_with('/') => "/usr/bin/env ",
@@ -48,7 +48,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn words_with_meaning_are_quoted_for_each_reader() {
+    fn special_characters_are_quoted_for_each_reader() {
         assert_eq!(shell("etcd://a:1;b:2"), "'etcd://a:1;b:2'");
         assert_eq!(shell(r#"{"a":1}"#), r#"'{"a":1}'"#);
         assert_eq!(unit(r#"{"a":1}"#), r#""{\"a\":1}""#);
@@ -58,7 +58,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_shell_reads_back_what_was_meant(words in proptest::collection::vec("[ -~]{0,12}", 1..5)) {
+        fn a_shell_parses_the_original_words(words in proptest::collection::vec("[ -~]{0,12}", 1..5)) {
             prop_assert_eq!(shlex::split(&shell_line(&words)).unwrap(), words);
         }
     }
