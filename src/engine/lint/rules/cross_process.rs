@@ -355,7 +355,7 @@ pub fn address_form(view: &DeploymentView<'_>, out: &mut Findings) {
             } else if is_etcd {
                 out.warning(
                     &located.place,
-                    format!("{} takes '{text}' for an etcd address: it has no scheme", member.process.describe()),
+                    format!("{} treats '{text}' as an etcd address: it has no scheme", member.process.describe()),
                     "a metadata server is P2PHANDSHAKE, http://HOST:PORT/metadata or etcd://HOST:PORT",
                     format!("write etcd://{text} if etcd is intended"),
                 );

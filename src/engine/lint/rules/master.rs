@@ -7,7 +7,7 @@ use crate::engine::lint::rules::restart::{self, has_oplog};
 use crate::engine::lint::rules::{DeploymentView, Findings};
 use crate::engine::lint::settings::{SettingValue, SettingsOrigin, is_host_local};
 
-/// A standby of an HA master listens and answers 200. Only `service_ready` tells whether it serves.
+/// A standby of an HA master listens and answers 200. Only `service_ready` shows whether it serves.
 pub fn ha_readiness(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.upstream_masters().filter(|member| member.master_switch("enable_ha") == Some(true)) {
         for probe in member.process.probes.iter().filter(|probe| probe.what == ProbePurpose::Readiness) {

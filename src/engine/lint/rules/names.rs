@@ -96,7 +96,7 @@ pub fn boolean_words(view: &DeploymentView<'_>, out: &mut Findings) {
     }
 }
 
-/// The master exits at startup if it does not know a flag.
+/// The master exits at startup on an unknown flag.
 pub fn master_flags(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.masters() {
         if member.flags.iter().any(|flag| flag.name == "undefok") {
@@ -347,7 +347,7 @@ fn unknown_key(key: &str, known: &[&str], kind: SettingsFileKind, place: &Source
         _ => (nearest(key, known.iter().copied()), "unknown keys are silently ignored"),
     };
     let remedy = near.map_or_else(|| "remove it".to_owned(), |near| format!("write {near}"));
-    let what = format!("{key} has no effect: {reader} does not know this key");
+    let what = format!("{key} has no effect: it is not a key of {reader}");
     match near {
         Some(_) => out.warning(place, what, why, remedy),
         None => out.info(place, what, why, remedy),

@@ -21,7 +21,7 @@ fn other_release(process: &Process) -> Option<&str> {
     (is_release && tag != RELEASE).then_some(tag)
 }
 
-/// SGLang exits at startup if it does not know a flag.
+/// SGLang exits at startup on an unknown flag.
 pub fn flags(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.sglang() {
         let known = |name: &str| SGLANG_FLAGS.binary_search(&name).is_ok();
