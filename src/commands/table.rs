@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal};
 
 use terminal_size::Width;
 
-use crate::commands::svg::{Plot, marked};
+use crate::commands::svg::{Plot, escaped};
 
 /// Columns of text when stdout is not a terminal.
 pub const DEFAULT_WIDTH: usize = 100;
@@ -36,7 +36,7 @@ pub struct ReportSection {
     pub title: String,
     pub text: Vec<String>,
     pub tables: Vec<ReportTable>,
-    /// Only in HTML.
+    /// Rendered only in HTML.
     pub plots: Vec<Plot>,
 }
 
@@ -65,10 +65,10 @@ impl ReportSection {
     pub fn html(&self) -> String {
         let mut html = String::from("<section>\n");
         if !self.title.is_empty() {
-            html.push_str(&format!("<h2>{}</h2>\n", marked(&self.title)));
+            html.push_str(&format!("<h2>{}</h2>\n", escaped(&self.title)));
         }
         for line in &self.text {
-            html.push_str(&format!("<p>{}</p>\n", marked(line)));
+            html.push_str(&format!("<p>{}</p>\n", escaped(line)));
         }
         let plots: Vec<&Plot> = self.plots.iter().filter(|plot| !plot.is_empty()).collect();
         if !plots.is_empty() {
@@ -115,7 +115,7 @@ impl ReportTable {
         self
     }
 
-    /// Appends a row.
+    /// Appends a row of cells.
     pub fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
@@ -226,19 +226,19 @@ impl ReportTable {
         let class = |column: usize| if self.is_text(column) { " class=\"t\"" } else { "" };
         let mut html = String::from("<div class=\"table\"><table>\n");
         if !self.title.is_empty() {
-            html.push_str(&format!("<caption>{}</caption>\n", marked(&self.title)));
+            html.push_str(&format!("<caption>{}</caption>\n", escaped(&self.title)));
         }
         let heads = self.head.iter().enumerate();
-        let heads: String = heads.map(|(at, head)| format!("<th{}>{}</th>", class(at), marked(head))).collect();
+        let heads: String = heads.map(|(at, head)| format!("<th{}>{}</th>", class(at), escaped(head))).collect();
         html.push_str(&format!("<thead><tr>{heads}</tr></thead>\n<tbody>\n"));
         for row in &self.rows {
             let cells = row.iter().enumerate();
-            let cells: String = cells.map(|(at, cell)| format!("<td{}>{}</td>", class(at), marked(cell))).collect();
+            let cells: String = cells.map(|(at, cell)| format!("<td{}>{}</td>", class(at), escaped(cell))).collect();
             html.push_str(&format!("<tr>{cells}</tr>\n"));
         }
         html.push_str("</tbody></table></div>\n");
         for note in &self.notes {
-            html.push_str(&format!("<p class=\"note\">{}</p>\n", marked(note)));
+            html.push_str(&format!("<p class=\"note\">{}</p>\n", escaped(note)));
         }
         html
     }

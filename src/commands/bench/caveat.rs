@@ -162,3 +162,63 @@ pub fn render_end<T: std::fmt::Display>(caveats: &[T], answer: &[String], width:
     let answer = answer.iter().map(|line| wrapped_line(line, width));
     caveats.chain(answer).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caveats_are_text_in_documents_and_wrap_in_reports() {
+        let caveat = BenchCaveat::RequestsFailed { requests: 3 };
+        assert_eq!(serde_json::json!([caveat]), serde_json::json!([caveat.to_string()]));
+        let end = render_end(&[BenchCaveat::IncludesVerify], &["answer".to_owned()], 40);
+        assert!(end.starts_with("caveat: ") && end.ends_with("\nanswer\n"), "{end}");
+        assert!(end.lines().all(|line| line.len() <= 40), "{end}");
+    }
+
+    #[test]
+    fn texts_of_caveats_are_reviewed() {
+        let text = || "text".to_owned();
+        let other = TierNotVerified::OtherSource {
+            length: 512,
+            tier: "storage",
+            requests: 5,
+            device: 2480,
+            host: 0,
+            storage: 0,
+            computed: 80,
+            threshold: Some(256),
+        };
+        let caveats = [
+            BenchCaveat::Signal { signal: "SIGINT" },
+            BenchCaveat::Incomplete { reason: text() },
+            BenchCaveat::Resumed { requests: 12, started: "2026-11-21T20:31:00Z".to_owned() },
+            BenchCaveat::GeneratorLag { lag_ms: 12.5 },
+            BenchCaveat::ConcurrencyWait { p50_ms: 1.5, limit: Some(128) },
+            BenchCaveat::ConcurrencyWait { p50_ms: 1.5, limit: None },
+            BenchCaveat::UncountedTokens { frames: 7 },
+            BenchCaveat::UnreadableFrames { frames: 7 },
+            BenchCaveat::SteadyStateTooShort { seconds: 0.5, ended: 50.0 },
+            BenchCaveat::SteadyStateTooShortAt { loads: "rate 4".to_owned() },
+            BenchCaveat::TraceTimesIgnored,
+            BenchCaveat::CachesNotFlushed { side: "A".to_owned(), reason: text() },
+            BenchCaveat::StorageKeepsBlocks,
+            BenchCaveat::FirstTurnsMayBeWarm,
+            BenchCaveat::NotInterleaved { pass: "run".to_owned(), a: "A".to_owned(), b: "B".to_owned() },
+            BenchCaveat::Drift { pass: "run".to_owned(), a: "A".to_owned(), first_ms: 10.0, second_ms: 20.0 },
+            BenchCaveat::RequestsFailed { requests: 3 },
+            BenchCaveat::TierNotVerified(TierNotVerified::NoRequest { length: 512, tier: "host" }),
+            BenchCaveat::TierNotVerified(other),
+            BenchCaveat::TooFewStoreBatches { operation: "put".to_owned(), batches: 3 },
+            BenchCaveat::TooFewTransferBatches { batches: 3 },
+            BenchCaveat::MissingObjects { pass: "get", objects: 3 },
+            BenchCaveat::FewerCopies { pass: "put", fewer: 3, objects: 10, replicas: 2 },
+            BenchCaveat::NotRemoved { error: text(), prefix: "mcctl-bench-".to_owned() },
+            BenchCaveat::IncludesVerify,
+        ];
+        let lines: Vec<String> = caveats.iter().map(|caveat| format!("{}: {caveat}", caveat.id())).collect();
+        insta::with_settings!({prepend_module_to_snapshot => false, omit_expression => true}, {
+            insta::assert_snapshot!("bench_caveats", lines.join("\n"));
+        });
+    }
+}

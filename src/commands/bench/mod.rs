@@ -14,7 +14,6 @@ use clap::Subcommand;
 
 use crate::commands::error::Outcome;
 
-/// The benchmarks.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
     /// Measure an inference server with multi-turn conversations

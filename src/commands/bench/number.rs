@@ -9,7 +9,7 @@ pub struct NumberError {
     text: String,
     /// With its article: `a ratio`.
     kind: &'static str,
-    /// The accepted values.
+    /// The accepted values, as text.
     range: &'static str,
 }
 

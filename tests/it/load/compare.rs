@@ -160,7 +160,7 @@ fn a_server_is_compared_with_itself_first() {
     assert!(comparison["noise_floor"][0]["pass"] == "a-a run", "{run:?}");
     assert_eq!(comparison["noise_floor"][0]["pairs"], 24);
     assert_eq!(told["passes"].as_array().expect("a list").len(), 16);
-    let (run, told) = bench(&["multi-turn", "--a-a"], &["--url", &one.url]);
+    let (run, told) = bench(&["multi-turn", "--self-compare"], &["--url", &one.url]);
     assert_eq!(told["comparison"]["b"]["name"], "A again", "{run:?}");
 }
 
@@ -179,8 +179,8 @@ fn a_run_that_was_written_down_is_compared_with_another_and_with_a_server() {
         let (run, told) = bench(&["compare", &before, after], &["--margin=60"]);
         let comparison = &told["comparison"];
         assert_eq!((run.code, &comparison["verdict"]), (0, &json!("better")), "{run:?}");
-        let doubt = comparison["doubts"][0].as_str().expect("words");
-        assert!(doubt.contains("one after the other") && doubt.contains("not in its interval"), "{run:?}");
+        let caveat = comparison["doubts"][0].as_str().expect("words");
+        assert!(caveat.contains("not interleaved"), "{run:?}");
     }
     let (run, told) = bench(&["compare", &after, &before], &["--margin=60"]);
     assert_eq!((run.code, &told["comparison"]["verdict"]), (1, &json!("worse")), "{run:?}");
@@ -229,7 +229,7 @@ fn a_sweep_has_a_pass_per_load_and_ends_when_two_in_a_row_fail() {
     let mut heard = server.heard();
     heard.dedup();
     assert_eq!(heard.len(), 4 * 24, "each of four loads has words of its own, whatever is raised");
-    for bad in ["--sweep-rate=0", "--sweep-rate=1 --sweep-concurrency=2", "--sweep-rate=1 --a-a"] {
+    for bad in ["--sweep-rate=0", "--sweep-rate=1 --sweep-concurrency=2", "--sweep-rate=1 --self-compare"] {
         mcctl(&[&["bench", "multi-turn"], &bad.split(' ').collect::<Vec<_>>()[..]].concat()).fails(2);
     }
 }
@@ -271,14 +271,11 @@ fn a_step_that_cannot_be_done_is_no_success_and_presets_take_no_phases() {
     ]);
     let told: Value = serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run:?}"));
     assert_eq!((run.code, told["passes"].as_array().map(Vec::len)), (1, Some(0)), "{run:?}");
-    assert!(
-        told["doubts"][0].as_str().expect("words").starts_with("not all was done: cannot clear the store"),
-        "{told}"
-    );
+    assert!(told["doubts"][0].as_str().expect("words").starts_with("the run is incomplete: "), "{told}");
     for bad in ["--sweep-rate=1", "--preset=kep74"] {
         mcctl(&["bench", "multi-turn", "--url", &server.url, "--phases=flush,first", bad]).fails(2);
     }
-    mcctl(&["bench", "multi-turn", "--url", &server.url, "--preset=kep74", "--a-a"]).fails(2);
+    mcctl(&["bench", "multi-turn", "--url", &server.url, "--preset=kep74", "--self-compare"]).fails(2);
 }
 
 #[test]

@@ -54,7 +54,7 @@ const SMALL: [&str; 6] = [
 #[test]
 fn phases_set_the_caches_and_every_hit_is_where_it_should_be_by_the_servers_own_counters() {
     let stack = stack();
-    let phases = "--phases=flush,clear,warm,flush,first,settle,flush,repeat";
+    let phases = "--phases=flush,clear,warm,flush,first,flush-wait,flush,repeat";
     let more = [&*stack.url, &*stack.master, phases, "--json", "--yes"];
     let run = mcctl(&[&["bench", "multi-turn"], &SMALL[..], &more].concat());
     assert_eq!(run.code, 0, "{run:?}");

@@ -76,7 +76,7 @@ fn every_request_is_a_line_of_records_and_of_csv_and_the_results_of_others_have_
     assert_eq!(rounds["summary"]["total_requests"], 12);
     // Those two are appended to, the others are not written over unless it is said.
     let again = run(quick, &flags);
-    assert!(again.code == 2 && again.stderr.contains("is there already"), "{again:?}");
+    assert!(again.code == 2 && again.stderr.contains("--overwrite"), "{again:?}");
     let again = run(quick, &[&flags[..], &["--overwrite".to_owned()]].concat());
     assert_eq!(again.code, 0, "{again:?}");
     assert_eq!((lines(&at("r.jsonl")).len(), lines(&at("o.jsonl")).len(), lines(&at("l.jsonl")).len()), (15, 2, 2));
@@ -184,7 +184,7 @@ fn an_interrupted_run_goes_on_with_what_has_not_ended_and_reports_both() {
     let resume = flag("resume", &cut);
     std::fs::write(&cut, left.join("\n") + "\n{\"pass\":0,\"si").expect("room");
     let (refused, asked) = go(&[&resume, "--seed=9"]);
-    assert!(refused.code == 2 && refused.stderr.contains("another measurement") && asked == 0, "{refused:?}");
+    assert!(refused.code == 2 && refused.stderr.contains("another run") && asked == 0, "{refused:?}");
     let (run, asked) = go(&[&resume, "--json"]);
     assert_eq!((run.code, asked), (0, 6), "two of four conversations are left: {run:?}");
     let told = document(&run);
@@ -219,7 +219,7 @@ fn a_dataset_that_changed_in_between_is_not_gone_on_with() {
     // Of the same length, so that no flag and no count tells it.
     std::fs::write(at("data"), row("Is it?") + &row("Are we?!")).expect("room");
     let refused = go(&resume);
-    assert!(refused.code == 2 && refused.stderr.contains("another measurement"), "{refused:?}");
+    assert!(refused.code == 2 && refused.stderr.contains("another run"), "{refused:?}");
     assert!(refused.stderr.contains("the same data"), "{refused:?}");
 }
 

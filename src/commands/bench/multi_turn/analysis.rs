@@ -1,5 +1,6 @@
-//! What follows from the passes of a session together.
+//! Analyses the passes of a session: goals, comparison, sweep, and the exit code.
 
+use crate::commands::bench::caveat::BenchCaveat;
 use crate::commands::bench::multi_turn::Args;
 use crate::commands::bench::multi_turn::comparison::{ComparisonReport, EndpointLabel};
 use crate::commands::bench::multi_turn::execute::MeasuredRun;
@@ -14,69 +15,78 @@ use crate::engine::load::Seed;
 use crate::engine::load::session::PassResult;
 
 impl Args {
-    /// Put into `report` what follows from the passes together.
-    pub(super) fn look(&self, what: &RunKind, measured: &MeasuredRun, watch: &GoalTracker, report: &mut RunReport) {
+    /// Adds goals and the results of all passes together to `report`.
+    pub(super) fn analyse(
+        &self,
+        kind: &RunKind,
+        measured: &MeasuredRun,
+        tracker: &GoalTracker,
+        report: &mut RunReport,
+    ) {
         let passes = &measured.executed.passes;
-        for ((told, pass), watched) in report.passes.iter_mut().zip(passes).zip(&watch.passes) {
-            let goals = GoalsReport::of(&self.goals, watched, pass);
-            if matches!(what, RunKind::Run) {
-                told.doubts.extend(goals.doubt(pass));
+        for ((pass_report, pass), stats) in report.passes.iter_mut().zip(passes).zip(&tracker.passes) {
+            let goals = GoalsReport::of(&self.goals, stats, pass);
+            if matches!(kind, RunKind::Single) {
+                pass_report.caveats.extend(goals.caveat(pass));
             }
-            told.goals = Some(goals);
+            pass_report.goals = Some(goals);
         }
-        let named = |side: usize| {
+        let label = |side: usize| {
             let (name, target) = &measured.sides[side];
             EndpointLabel { name: name.clone(), target: target.url() }
         };
-        match what {
-            RunKind::Run => {}
+        match kind {
+            RunKind::Single => {}
             RunKind::Comparison(sides) => {
-                let [a, b] = sides.pair.map(named);
+                let [a, b] = sides.pair.map(label);
                 report.comparison =
                     Some(ComparisonReport::of(&self.compare, Seed(self.load.seed), passes, *sides, [a, b]));
             }
             RunKind::Sweep(sweep) => {
                 let stopped = measured.executed.stopped || measured.executed.failed_step.is_some();
-                report.sweep = Some(SweepReport::of(&self.goals, sweep, passes, &watch.passes, stopped));
+                report.sweep = Some(SweepReport::of(&self.goals, sweep, passes, &tracker.passes, stopped));
                 let pairs = report.passes.iter().zip(passes);
                 let short: Vec<&str> = pairs
-                    .filter(|(told, pass)| told.goals.as_ref().is_some_and(|goals| goals.doubt(pass).is_some()))
+                    .filter(|(report, pass)| report.goals.as_ref().is_some_and(|goals| goals.caveat(pass).is_some()))
                     .map(|(_, pass)| pass.id.name.as_str())
                     .collect();
                 if !short.is_empty() {
-                    report.doubts.push(format!(
-                        "what is in flight is that of the steady state, which is too short at {} (more conversations make it longer)",
-                        short.join(", ")
-                    ));
+                    report.caveats.push(BenchCaveat::SteadyStateTooShortAt { loads: short.join(", ") });
                 }
             }
             RunKind::Kep74 => {
-                let with = self.compare.against.is_some().then(|| named(measured.sides.len() - 1).target);
-                report.kep74 = Some(Kep74Report::of(&watch.passes, named(0).target, with));
+                let with = self.compare.against.is_some().then(|| label(measured.sides.len() - 1).target);
+                report.kep74 = Some(Kep74Report::of(&tracker.passes, label(0).target, with));
             }
         }
     }
 
-    /// Did fewer requests than wanted meet the limits? In a sweep that is what is looked for.
-    fn missed(&self, what: &RunKind, measured: &MeasuredRun, watch: &GoalTracker) -> bool {
-        let Some(wanted) = self.goals.require_goodput.filter(|_| !matches!(what, RunKind::Sweep(_))) else {
+    /// Returns whether too few requests met the limits. A sweep looks for this load, so it does not miss its goals.
+    fn missed_goals(&self, kind: &RunKind, measured: &MeasuredRun, tracker: &GoalTracker) -> bool {
+        let Some(required) = self.goals.require_goodput.filter(|_| !matches!(kind, RunKind::Sweep(_))) else {
             return false;
         };
         let sent: u64 = measured.executed.passes.iter().map(PassResult::sent).sum();
-        let met: u64 = watch.passes.iter().map(|pass| pass.goodput.met).sum();
-        (met as f64) < wanted * sent as f64
+        let met: u64 = tracker.passes.iter().map(|pass| pass.goodput.met).sum();
+        (met as f64) < required * sent as f64
     }
 
-    /// The exit code of it all.
-    pub(super) fn exit(&self, what: &RunKind, measured: &MeasuredRun, watch: &GoalTracker, report: &RunReport) -> Exit {
-        // What measured nothing did not go well.
+    /// Returns the exit code of the run.
+    pub(super) fn exit(
+        &self,
+        kind: &RunKind,
+        measured: &MeasuredRun,
+        tracker: &GoalTracker,
+        report: &RunReport,
+    ) -> Exit {
+        // A run without a request is not a success.
         let is_empty = measured.executed.passes.iter().all(|pass| pass.sent() == 0);
         if measured.bugs() > 0 {
             return Exit::Bug;
         }
         match report.exit() {
-            Exit::No if measured.is_away() => Exit::Unreachable,
-            Exit::Done if is_empty || self.missed(what, measured, watch) => Exit::No,
+            Exit::No if measured.has_failed_endpoint() => Exit::Unreachable,
+            Exit::Done if is_empty || self.missed_goals(kind, measured, tracker) => Exit::No,
             Exit::Done => report.comparison.as_ref().map_or(Exit::Done, ComparisonReport::exit),
             other => other,
         }

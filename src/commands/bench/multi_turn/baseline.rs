@@ -1,4 +1,4 @@
-//! A run that was written down (`--records`), compared with another one or with a server: before and after a change.
+//! Compares a recorded run (`--records`) with another recorded run or with a server, e.g. before and after a change.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
@@ -18,27 +18,27 @@ use crate::commands::error::{Exit, Failure, Outcome};
 use crate::engine::load::Seed;
 use crate::engine::load::session::{PassId, PassResult, SessionResult};
 
-/// The longest line that is read.
+/// Maximum bytes of a line.
 const LINE_MAX: u64 = 1 << 20;
 
-/// A run from its records.
+/// A run read from its records.
 struct RecordedRun {
     seed: u64,
     passes: Vec<PassResult>,
 }
 
-/// Read the run at `path`, as that of the endpoint number `side`. Of a run of several endpoints it is the first one's.
+/// Reads the run at `path` as endpoint `side`. If the run has several endpoints, reads the first.
 fn read(path: &Path, side: usize) -> Result<RecordedRun, Failure> {
     let shown = path.display();
-    let wrong = |line: usize, why: String| {
-        Failure::usage(format!("{shown}, line {line}: {why}"))
-            .next("give a file that --records has written, or http://HOST:PORT")
+    let wrong = |line: usize, reason: String| {
+        Failure::usage(format!("{shown}, line {line}: {reason}"))
+            .next("give a file written with --records, or http://HOST:PORT")
     };
     let file = std::fs::File::open(path)
         .map_err(|error| Failure::usage(format!("cannot read {shown}")).found(error.to_string()))?;
     let mut reader = BufReader::new(file);
     let (mut seed, mut first): (Option<u64>, Option<String>) = (None, None);
-    // Passes by their number; whether they have ended.
+    // Passes by number, with whether they are complete.
     let mut passes: BTreeMap<u32, (PassResult, bool)> = BTreeMap::new();
     for number in 1.. {
         let mut line = Vec::new();
@@ -48,17 +48,17 @@ fn read(path: &Path, side: usize) -> Result<RecordedRun, Failure> {
             break;
         }
         let Ok(value) = serde_json::from_slice::<Value>(&line) else {
-            // A run that was broken off may have half a line at its end.
+            // An interrupted run may end with an incomplete line.
             if number > 1 && !line.ends_with(b"\n") && (line.len() as u64) < LINE_MAX {
                 break;
             }
-            return Err(wrong(number, "it is no JSON".to_owned()));
+            return Err(wrong(number, "invalid JSON".to_owned()));
         };
         let bad = |error: serde_json::Error| wrong(number, error.to_string());
         if number == 1 {
             let header: RecordsHeader = serde_json::from_value(value).map_err(bad)?;
             if header.schema != SCHEMA {
-                return Err(wrong(1, format!("its schema is {}, not {SCHEMA}", header.schema)));
+                return Err(wrong(1, format!("the schema is {}, not {SCHEMA}", header.schema)));
             }
             seed = Some(header.run.seed);
         } else if let Some(begins) = value.get("begins") {
@@ -81,7 +81,7 @@ fn read(path: &Path, side: usize) -> Result<RecordedRun, Failure> {
             }
         }
     }
-    let Some(seed) = seed else { return Err(wrong(1, "it is empty".to_owned())) };
+    let Some(seed) = seed else { return Err(wrong(1, "the file is empty".to_owned())) };
     let passes = passes.into_values().map(|(mut pass, ended)| {
         pass.ran.stopped = !ended;
         pass
@@ -90,51 +90,48 @@ fn read(path: &Path, side: usize) -> Result<RecordedRun, Failure> {
 }
 
 impl Args {
-    /// Compare the run at `before` with `after`: another one, or a server under the same work as these flags have it.
+    /// Compares the recorded run at `before` with `after`: another recorded run, or the URL of a server that gets the same workload.
     ///
     /// # Errors
-    /// What the user has to know.
+    /// The records cannot be read, or the run of `after` cannot be started.
     pub(in crate::commands::bench) fn run_against(mut self, before: &str, after: &str) -> Outcome {
         let a = read(Path::new(before), 0)?;
-        let named = |name: &str, target: &str| EndpointLabel { name: name.to_owned(), target: target.to_owned() };
+        let label = |name: &str, target: &str| EndpointLabel { name: name.to_owned(), target: target.to_owned() };
         let mut passes = a.passes;
-        let mut doubts = Vec::new();
-        let (leave, measured) = if after.contains("://") {
+        let mut caveats = Vec::new();
+        let (outputs, measured) = if after.contains("://") {
             if a.seed != self.load.seed {
-                return Err(Failure::usage(format!("{before} was run with --seed {}", a.seed))
-                    .next("give the flags of that run"));
+                return Err(Failure::usage(format!("{before} was recorded with --seed {}", a.seed))
+                    .next("use the flags of the recorded run"));
             }
             self.endpoint.url = Some(after.to_owned());
-            self.settle()?;
-            self.look_over(true)?;
-            self.ask_server()?;
-            let PlannedRun { mut session, what: RunKind::Run, doubts: more } = self.arranged()? else {
-                return Err(Failure::usage("a run from a file is compared with one run")
-                    .next("leave out --a-a, sweeps and presets of several"));
+            self.resolve_flags()?;
+            self.validate(true)?;
+            self.query_server()?;
+            let PlannedRun { mut session, kind: RunKind::Single, caveats: more } = self.planned_run()? else {
+                return Err(Failure::usage("a recorded run can be compared only with a single run")
+                    .next("drop --self-compare, sweeps and --preset kep74"));
             };
             session.keep_figures = true;
-            doubts.extend(more);
-            let mut leave = RunOutputs::open(&self, &self.work(&session))?;
-            let measured = leave.carry_out(session, &mut GoalTracker::new(&[]))?;
-            (leave, measured)
+            caveats.extend(more);
+            let mut outputs = RunOutputs::open(&self, &self.work_digest(&session))?;
+            let measured = outputs.execute(session, &mut GoalTracker::new(&[]))?;
+            (outputs, measured)
         } else {
             let mut b = read(Path::new(after), 1)?;
             if a.seed != b.seed {
-                return Err(Failure::no(format!(
-                    "{before} was run with --seed {}, {after} with --seed {}",
-                    a.seed, b.seed
-                ))
-                .next("compare runs of the same seed and flags"));
+                return Err(Failure::no(format!("the seeds differ: {before} has {}, {after} has {}", a.seed, b.seed))
+                    .next("compare runs with the same seed and flags"));
             }
             passes.append(&mut b.passes);
             let executed = SessionResult { passes: Vec::new(), failed_step: None, stopped: false };
             (
                 RunOutputs::open(&self, "")?,
-                MeasuredRun { sides: Vec::new(), executed, signal: None, doubts: Vec::new() },
+                MeasuredRun { sides: Vec::new(), executed, signal: None, caveats: Vec::new() },
             )
         };
-        let mut report = RunReport::of(&self, leave.identity.clone(), &measured);
-        report.doubts.extend(doubts);
+        let mut report = RunReport::of(&self, outputs.identity.clone(), &measured);
+        report.caveats.extend(caveats);
         let bugs = measured.bugs();
         passes.extend(measured.executed.passes.into_iter().map(|mut pass| {
             (pass.id.side, pass.id.side_name) = (1, "B".to_owned());
@@ -143,13 +140,13 @@ impl Args {
         let sides = ComparedSides { pair: [0, 1], floor: None };
         let seed = Seed(self.load.seed);
         let comparison =
-            ComparisonReport::of(&self.compare, seed, &passes, sides, [named("A", before), named("B", after)]);
+            ComparisonReport::of(&self.compare, seed, &passes, sides, [label("A", before), label("B", after)]);
         let exit = match report.exit() {
             Exit::Done => comparison.exit(),
             other => other,
         };
         let exit = if bugs > 0 { Exit::Bug } else { exit };
         report.comparison = Some(comparison);
-        leave.finish(&self, &report, exit)
+        outputs.finish(&self, &report, exit)
     }
 }

@@ -1,102 +1,103 @@
-//! Two endpoints beside each other, in the report.
+//! The comparison of two endpoints, in the report.
 
 use serde::Serialize;
 
+use crate::commands::bench::caveat::BenchCaveat;
 use crate::commands::bench::multi_turn::args::CompareArgs;
 use crate::commands::error::Exit;
-use crate::commands::svg::{Axis, Plot, Series};
+use crate::commands::svg::{Axis, Plot, PlotSeries};
 use crate::commands::table::{ReportSection, ReportTable};
 use crate::engine::load::Seed;
 use crate::engine::load::compare::{CompareOptions, Comparison, ComparisonRefusal, compare};
 use crate::engine::load::paired::{CONVERSATIONS_MIN, DRAWS, Difference, DifferenceVerdict};
 use crate::engine::load::session::PassResult;
 
-/// Passes that compare an endpoint with itself have this before their names.
-pub(super) const A_A: &str = "a-a ";
+/// Prefix of the names of passes that compare an endpoint with itself.
+pub(super) const SELF_COMPARE: &str = "a-a ";
 
-/// An endpoint.
+/// Name and target of an endpoint.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::commands::bench) struct EndpointLabel {
     pub name: String,
-    /// Its URL, or the file that its records were read from.
+    /// URL, or the file of the recorded run.
     pub target: String,
 }
 
-/// A figure at both.
+/// A measure at both endpoints.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::commands::bench) struct DifferenceReport {
     pub measure: &'static str,
     pub a: f64,
     pub b: f64,
-    /// `b - a`, of pairs.
+    /// Mean of `b - a` over pairs.
     pub difference: f64,
-    /// The same as a share of `a`.
+    /// `difference` in percent of `a`.
     pub percent: Option<f64>,
     pub low: f64,
     pub high: f64,
     pub conversations: usize,
     pub verdict: DifferenceVerdict,
     #[serde(skip)]
-    words: &'static str,
+    label: &'static str,
 }
 
-/// Passes of one name.
+/// The comparison of the passes with one name.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::commands::bench) struct PassComparison {
     pub pass: String,
     pub blocks: usize,
     pub pairs: usize,
-    /// Why nothing is said.
+    /// Reasons why the passes are not comparable.
     pub refusals: Vec<String>,
     pub differences: Vec<DifferenceReport>,
-    /// Of this pass alone.
+    /// Verdict of this pass alone.
     pub verdict: ComparisonVerdict,
     pub says: String,
-    /// Mean time to first token of A in the first and the second half of its blocks.
+    /// Mean TTFT of A in the first and in the second half of its blocks.
     pub a_halves_ttft_ms: Option<[f64; 2]>,
 }
 
-/// What is said in the end.
+/// The verdict of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::commands::bench) enum ComparisonVerdict {
-    /// B is better in something and worse in nothing.
+    /// B is better in at least one measure and worse in none.
     Better,
-    /// B is worse in something and better in nothing.
+    /// B is worse in at least one measure and better in none.
     Worse,
     Mixed,
     NoDifferenceShown,
     TooFew,
-    /// The work was not the same.
+    /// The passes are not comparable.
     Refused,
 }
 
-/// See the module.
+/// The comparison of two endpoints.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::commands::bench) struct ComparisonReport {
     pub a: EndpointLabel,
     pub b: EndpointLabel,
-    /// Share of the intervals that hold the truth.
+    /// Confidence level of the intervals, from 0 to 1.
     pub level: f64,
-    /// Share of A's mean from which on a difference counts, percent.
+    /// Smallest difference that counts, percent of A's mean.
     pub margin_percent: f64,
     pub noise_floor: Option<Vec<PassComparison>>,
     pub compared: Vec<PassComparison>,
     pub verdict: ComparisonVerdict,
     pub says: String,
-    /// Why it may be doubted.
-    pub doubts: Vec<String>,
+    #[serde(rename = "doubts")]
+    pub caveats: Vec<BenchCaveat>,
 }
 
-/// The endpoints of a comparison, as indexes of sides.
+/// The endpoints of a comparison, as indices of sides.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ComparedSides {
     pub pair: [usize; 2],
-    /// A, and A once more.
+    /// A, and A again.
     pub floor: Option<[usize; 2]>,
 }
 
-fn told(compared: &Comparison, [a, b]: [&str; 2]) -> PassComparison {
+fn report(compared: &Comparison, [a, b]: [&str; 2]) -> PassComparison {
     let (verdict, says) = ComparisonVerdict::of(std::slice::from_ref(compared), [a, b]);
     let one = |(measure, found): &(crate::engine::load::compare::Measure, Difference)| DifferenceReport {
         measure: measure.name(),
@@ -108,7 +109,7 @@ fn told(compared: &Comparison, [a, b]: [&str; 2]) -> PassComparison {
         high: found.high,
         conversations: found.conversations,
         verdict: found.verdict,
-        words: measure.label(),
+        label: measure.label(),
     };
     PassComparison {
         pass: compared.pass.clone(),
@@ -122,18 +123,18 @@ fn told(compared: &Comparison, [a, b]: [&str; 2]) -> PassComparison {
     }
 }
 
-/// What of `compared` differs, in words.
+/// Returns the labels of the measures with `verdict`.
 fn different(compared: &[Comparison], verdict: DifferenceVerdict) -> Vec<String> {
     let several = compared.len() > 1;
     let of = |one: &Comparison| {
-        let place = if several { format!(" of {}", one.pass) } else { String::new() };
-        one.with(verdict).iter().map(|m| format!("{}{place}", m.label().trim_end_matches(" ms"))).collect::<Vec<_>>()
+        let suffix = if several { format!(" of {}", one.pass) } else { String::new() };
+        one.with(verdict).iter().map(|m| format!("{}{suffix}", m.label().trim_end_matches(" ms"))).collect::<Vec<_>>()
     };
     compared.iter().flat_map(of).collect()
 }
 
 impl ComparisonVerdict {
-    /// What `compared` comes to, and the same in words; `a` and `b` are the endpoints' names.
+    /// Returns the verdict of `compared` and its text. `a` and `b` are the names of the endpoints.
     fn of(compared: &[Comparison], [a, b]: [&str; 2]) -> (ComparisonVerdict, String) {
         let (better, worse) =
             (different(compared, DifferenceVerdict::Better), different(compared, DifferenceVerdict::Worse));
@@ -151,20 +152,20 @@ impl ComparisonVerdict {
             ComparisonVerdict::Better => format!("{b} is better: {}", better.join(", ")),
             ComparisonVerdict::Worse => format!("{b} is worse: {}", worse.join(", ")),
             ComparisonVerdict::Mixed => {
-                format!("{b} is better in {}, and worse in {}", better.join(", "), worse.join(", "))
+                format!("{b} is better in {} and worse in {}", better.join(", "), worse.join(", "))
             }
             ComparisonVerdict::NoDifferenceShown => format!("no difference shown between {a} and {b}"),
             ComparisonVerdict::TooFew => {
-                format!("too few: {CONVERSATIONS_MIN} conversations and more are needed for a verdict")
+                format!("too few conversations: a verdict needs at least {CONVERSATIONS_MIN}")
             }
             ComparisonVerdict::Refused if compared.is_empty() => {
-                format!("not compared: no pass was run at both {a} and {b}")
+                format!("not compared: no pass ran at both {a} and {b}")
             }
             ComparisonVerdict::Refused => {
-                let mut why: Vec<String> =
+                let mut reasons: Vec<String> =
                     compared.iter().flat_map(|one| one.refusals.iter().map(ToString::to_string)).collect();
-                why.dedup();
-                format!("not compared: {}", why.join("; "))
+                reasons.dedup();
+                format!("not compared: {}", reasons.join("; "))
             }
         };
         (verdict, says)
@@ -172,7 +173,7 @@ impl ComparisonVerdict {
 }
 
 impl ComparisonReport {
-    /// Of the passes of a session, or of files.
+    /// Compares the passes of a session or of recorded runs.
     pub(super) fn of(
         args: &CompareArgs,
         seed: Seed,
@@ -181,7 +182,7 @@ impl ComparisonReport {
         [a, b]: [EndpointLabel; 2],
     ) -> ComparisonReport {
         let terms = CompareOptions { margin: args.margin() / 100.0, lag_limit: args.lag_limit(), seed, draws: DRAWS };
-        let is_floor = |pass: &&PassResult| pass.id.name.starts_with(A_A);
+        let is_floor = |pass: &&PassResult| pass.id.name.starts_with(SELF_COMPARE);
         let (floor, others): (Vec<&PassResult>, Vec<&PassResult>) = passes.iter().partition(is_floor);
         let floor = sides.floor.map(|sides| compare(&floor, sides, &terms));
         let mut compared = compare(&others, sides.pair, &terms);
@@ -194,30 +195,31 @@ impl ComparisonReport {
         }
         let (verdict, says) = ComparisonVerdict::of(&compared, [&a.name, &b.name]);
         let level = compared.iter().flat_map(|one| &one.differences).map(|(_, found)| found.level).next();
-        let mut doubts = Vec::new();
+        let mut caveats = Vec::new();
         for one in &compared {
             if one.blocks < 2 && one.refusals.is_empty() {
-                doubts.push(format!(
-                    "{}: {} and {} were measured one after the other, not in turn: what else changed meanwhile is in the difference, and \
-                     not in its interval, which is over conversations alone",
-                    one.pass, a.name, b.name
-                ));
+                caveats.push(BenchCaveat::NotInterleaved {
+                    pass: one.pass.clone(),
+                    a: a.name.clone(),
+                    b: b.name.clone(),
+                });
             }
             if let Some([first, second]) = one.halves
                 && first > 0.0
                 && (second / first - 1.0).abs() > 0.2
             {
-                doubts.push(format!(
-                    "{}: {} itself went from {first:.1} to {second:.1} ms to the first token from the first half of its blocks to the \
-                     second",
-                    one.pass, a.name
-                ));
+                caveats.push(BenchCaveat::Drift {
+                    pass: one.pass.clone(),
+                    a: a.name.clone(),
+                    first_ms: first,
+                    second_ms: second,
+                });
             }
         }
         let names = [a.name.as_str(), b.name.as_str()];
         let again = format!("{} again", a.name);
-        let noise_floor = floor.map(|floor| floor.iter().map(|one| told(one, [&a.name, &again])).collect());
-        let compared = compared.iter().map(|one| told(one, names)).collect();
+        let noise_floor = floor.map(|floor| floor.iter().map(|one| report(one, [&a.name, &again])).collect());
+        let compared = compared.iter().map(|one| report(one, names)).collect();
         ComparisonReport {
             a,
             b,
@@ -227,11 +229,11 @@ impl ComparisonReport {
             compared,
             verdict,
             says,
-            doubts,
+            caveats,
         }
     }
 
-    /// The exit code that follows.
+    /// Returns the exit code of the verdict.
     pub fn exit(&self) -> Exit {
         match self.verdict {
             ComparisonVerdict::Worse | ComparisonVerdict::Mixed | ComparisonVerdict::Refused => Exit::No,
@@ -239,13 +241,13 @@ impl ComparisonReport {
         }
     }
 
-    /// What is shown of it.
+    /// Returns the sections of the report.
     pub fn sections(&self) -> Vec<ReportSection> {
         let mut sections = Vec::new();
         for one in self.noise_floor.iter().flatten() {
             let mut section =
-                one.section(format!("{} against itself: {}", self.a.name, one.pass.trim_start_matches(A_A)));
-            section.text.push(format!("What an endpoint differs by from itself is noise. Here: {}", one.says));
+                one.section(format!("Noise floor of {}: {}", self.a.name, one.pass.trim_start_matches(SELF_COMPARE)));
+            section.text.push(format!("Noise floor, {} compared with itself: {}", self.a.name, one.says));
             sections.push(section);
         }
         for one in &self.compared {
@@ -255,33 +257,46 @@ impl ComparisonReport {
             }
             sections.push(section);
         }
-        let mut last = ReportSection::new("Verdict");
-        last.text.push(format!("{} is {}, {} is {}", self.a.name, self.a.target, self.b.name, self.b.target));
+        let mut last = ReportSection::new("Method");
         if self.level > 0.0 {
             last.text.push(format!(
-                "Paired by conversation and turn; intervals of {:.4} % by bootstrap over conversations and by blocks, whichever is wider, so \
-                 that all together are wrong in at most 5 of 100 comparisons; less than {} % of {}'s mean is no difference.",
+                "Differences are paired by conversation and turn. Intervals have a level of {:.4} % (bootstrap over conversations or blocks, \
+                 the wider one), so all of them together hold in 95 of 100 comparisons. Differences below {} % of {}'s mean do not count.",
                 self.level * 100.0,
                 self.margin_percent,
                 self.a.name
             ));
         }
-        last.text.extend(self.doubts.iter().map(|doubt| format!("doubt: {doubt}")));
-        last.text.push(format!("Verdict: {}", self.says));
         sections.push(last);
         sections
+    }
+
+    /// Returns the answer of the report: the verdict, the endpoints and the first measure.
+    pub fn answer(&self) -> Vec<String> {
+        let first = self.compared.iter().find_map(|one| one.differences.first());
+        vec![
+            format!("Verdict: {}", self.says),
+            format!("{}: {}, {}: {}", self.a.name, self.a.target, self.b.name, self.b.target),
+            first.map_or("No measure was compared".to_owned(), |found| {
+                let percent = found.percent.map_or(String::new(), |percent| format!(", {percent:+.1} %"));
+                format!(
+                    "{}: {:.2} and {:.2}, difference {:+.2}{percent} (interval {:+.2} to {:+.2})",
+                    found.label, found.a, found.b, found.difference, found.low, found.high
+                )
+            }),
+        ]
     }
 }
 
 impl PassComparison {
     fn section(&self, title: String) -> ReportSection {
         let mut section = ReportSection::new(&title);
-        let head = ["", "A", "B", "B - A", "%", "from", "to", "verdict"];
+        let head = ["measure", "A", "B", "B - A", "%", "low", "high", "verdict"];
         let title = format!("{title} ({} pairs in {} blocks)", self.pairs, self.blocks);
         let mut table = ReportTable::new(&title, &head).text_column(7);
         for found in &self.differences {
             table.row([
-                found.words.to_owned(),
+                found.label.to_owned(),
                 format!("{:.2}", found.a),
                 format!("{:.2}", found.b),
                 format!("{:+.2}", found.difference),
@@ -298,9 +313,9 @@ impl PassComparison {
             let percent = |value: f64| value / found.a * 100.0;
             (at as f64, percent(found.low), percent(found.difference), percent(found.high))
         };
-        let names = shown.iter().map(|found| found.words.trim_end_matches(" ms").to_owned()).collect();
-        let plot = Plot::new("Difference, % of A, with its interval", Axis::named("", names), Axis::close("%"));
-        section.plots.push(plot.with(Series::whiskers("B - A", 0, shown.iter().enumerate().map(of).collect())));
+        let names = shown.iter().map(|found| found.label.trim_end_matches(" ms").to_owned()).collect();
+        let plot = Plot::new("Difference with interval, % of A", Axis::named("", names), Axis::close("%"));
+        section.plots.push(plot.with(PlotSeries::whiskers("B - A", 0, shown.iter().enumerate().map(of).collect())));
         section
     }
 }

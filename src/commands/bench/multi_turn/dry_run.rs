@@ -1,4 +1,4 @@
-//! What a command line would send, as text: for tests that compare two command lines.
+//! Describes what a command line would send, for tests that compare two command lines.
 
 use std::fmt::Write;
 
@@ -7,35 +7,37 @@ use crate::commands::error::Failure;
 use crate::engine::load::session::SessionStep;
 use crate::engine::load::{ModelAnswer, Pace, Turn};
 
-/// Conversations that are written out.
+/// Number of described conversations.
 const CONVERSATIONS: u32 = 12;
-/// Planned instants that are.
+/// Number of described send times.
 const INSTANTS: usize = 5;
 
 impl Args {
-    /// Where requests go, their bodies, when they are sent, and what is done before and after them. Nothing is sent.
+    /// Returns targets, bodies, send times and phases as text, without sending anything.
     ///
     /// # Errors
     /// The command line is wrong.
-    pub(in crate::commands::bench) fn dry(mut self) -> Result<String, Failure> {
-        self.settle()?;
-        self.look_over(false)?;
+    pub(in crate::commands::bench) fn dry_run(mut self) -> Result<String, Failure> {
+        self.resolve_flags()?;
+        self.validate(false)?;
         let (mut side, recorded) = self.side("A", None, self.seed())?;
         let mut text = format!("{} wait {:?}\n", side.target.url(), self.endpoint.ready_check_timeout_sec);
         let header = |value: &hyper::header::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
         let headers = side.target.headers.iter();
-        headers.for_each(|(name, value)| writeln!(text, "{name}: {}", header(value)).expect("memory takes all"));
+        headers.for_each(|(name, value)| {
+            writeln!(text, "{name}: {}", header(value)).expect("writing to a string cannot fail")
+        });
         let timeout = side.server.as_ref().and_then(|server| server.flush_timeout());
         let scripts = side.workload.scripts();
-        writeln!(text, "flush within {timeout:?}; {scripts:?}").expect("memory takes all");
+        writeln!(text, "flush within {timeout:?}; {scripts:?}").expect("writing to a string cannot fail");
         for (conversation, script) in (0..CONVERSATIONS).zip(&scripts) {
             for index in 0..script.turns {
                 let turn = Turn { conversation, index };
-                let asking = side.target.encode(&side.workload.request(turn));
-                let body = String::from_utf8_lossy(&asking.body).into_owned();
-                // A key names the run, which is another one each time.
-                let key = asking.routing_key.as_ref().map(|_| "with a routing key");
-                writeln!(text, "{body} {key:?}").expect("memory takes all");
+                let encoded = side.target.encode(&side.workload.request(turn));
+                let body = String::from_utf8_lossy(&encoded.body).into_owned();
+                // The key contains a run ID that differs each time.
+                let key = encoded.routing_key.as_ref().map(|_| "with a routing key");
+                writeln!(text, "{body} {key:?}").expect("writing to a string cannot fail");
                 side.workload.on_response(
                     turn,
                     &ModelAnswer { text: " x".to_owned(), output_ids: vec![1], ..ModelAnswer::default() },
@@ -51,13 +53,13 @@ impl Args {
             Pace::Requests(instants) => format!("{:?}", instants.take(INSTANTS).collect::<Vec<_>>()),
             other => format!("{other:?}"),
         };
-        writeln!(text, "{rules:?} {pace}").expect("memory takes all");
+        writeln!(text, "{rules:?} {pace}").expect("writing to a string cannot fail");
         for (_, step) in self.profiled(self.phases.schedule(0, plan)?) {
             match step {
                 SessionStep::Pass(plan) => writeln!(text, "pass {}", plan.name),
                 SessionStep::Control(control) => writeln!(text, "{control:?}"),
             }
-            .expect("memory takes all");
+            .expect("writing to a string cannot fail");
         }
         Ok(text)
     }

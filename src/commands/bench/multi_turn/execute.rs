@@ -1,10 +1,11 @@
-//! Carry out a session between signals.
+//! Runs a session and handles signals.
 
 use std::pin::pin;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use crate::commands::bench::caveat::BenchCaveat;
 use crate::commands::bench::multi_turn::progress::Screen;
 use crate::commands::error::Failure;
 use crate::commands::runtime::{self, Signals};
@@ -13,38 +14,38 @@ use crate::engine::load::session::{Observer, Observers, PreviousPass, Session, S
 use crate::engine::load::target::LoadTarget;
 use crate::engine::sys::descriptors;
 
-/// What was measured.
+/// The results of a session.
 pub struct MeasuredRun {
-    /// The endpoints, by their index.
+    /// Names and targets of the endpoints, by index.
     pub sides: Vec<(String, LoadTarget)>,
     pub executed: SessionResult,
-    /// Why all of it may be doubted, as far as it is known already.
-    pub doubts: Vec<String>,
-    /// The signal that ended it early.
+    /// Caveats about the whole run.
+    pub caveats: Vec<BenchCaveat>,
+    /// The signal that ended the run early.
     pub signal: Option<&'static str>,
 }
 
 impl MeasuredRun {
-    /// Requests that a bug of ours broke off.
+    /// Returns the number of requests that a bug in mcctl aborted.
     pub fn bugs(&self) -> u64 {
         self.executed.passes.iter().map(|pass| pass.ran.bugs).sum()
     }
 
-    /// Did at some endpoint nothing go well, though it was asked?
-    pub fn is_away(&self) -> bool {
+    /// Returns whether requests were sent to an endpoint and all of them failed.
+    pub fn has_failed_endpoint(&self) -> bool {
         let of = |side: usize| self.executed.passes.iter().filter(move |pass| pass.id.side_name == self.sides[side].0);
         (0..self.sides.len()).any(|side| {
-            let well: u64 = of(side).map(|pass| pass.tally.all.requests).sum();
-            well == 0 && of(side).any(|pass| pass.tally.failed() > 0)
+            let succeeded: u64 = of(side).map(|pass| pass.tally.all.requests).sum();
+            succeeded == 0 && of(side).any(|pass| pass.tally.failed() > 0)
         })
     }
 }
 
-/// Carry out `session`, watched by `observers`. The first SIGINT or SIGTERM lets what is in flight end, the second does not.
+/// Runs `session` with `observers`. After the first SIGINT or SIGTERM, requests in flight complete. The second one aborts them.
 ///
 /// # Errors
-/// Signals cannot be taken, or there is no runtime.
-pub fn carry_out(
+/// Signal handlers or the runtime cannot be set up, or this host allows too few open files.
+pub fn run(
     session: Session,
     earlier: Vec<PreviousPass>,
     observers: Vec<&mut dyn Observer>,
@@ -52,13 +53,14 @@ pub fn carry_out(
 ) -> Result<MeasuredRun, Failure> {
     allow_connections(&session)?;
     let sides = session.sides.iter().map(|side| (side.name.clone(), side.target.clone())).collect();
-    // All sides are asked the same.
-    let doubts = session.sides.first().map(|side| side.workload.notes()).unwrap_or_default();
+    // All sides have the same workload.
+    let notes = session.sides.first().map(|side| side.workload.notes()).unwrap_or_default();
+    let caveats = notes.into_iter().map(|note| BenchCaveat::Workload(note.to_string())).collect();
     runtime::block_on(0, async {
         let mut signals = Signals::take()?;
-        // A file that reaches a limit is an error like a full disk, not the end of the process.
+        // Ignore SIGXFSZ: a file size limit is then a write error, like a full disk.
         let _too_large = signal(SignalKind::from_raw(nix::libc::SIGXFSZ));
-        let (tell, mut stop) = mpsc::channel(2);
+        let (stop_sender, mut stop) = mpsc::channel(2);
         let mut observers = Observers(observers);
         let mut signal: Option<&'static str> = None;
         let mut signals_seen = 0_u32;
@@ -66,27 +68,27 @@ pub fn carry_out(
         let executed = loop {
             tokio::select! {
                 executed = &mut running => break executed,
-                came = signals.next() => {
-                    signal.get_or_insert(came);
+                received = signals.next() => {
+                    signal.get_or_insert(received);
                     signals_seen += 1;
                     match signals_seen {
-                        1 => screen.warn(&format!("{came}: nothing more is sent; once more to give up what is in flight")),
-                        2 => screen.warn(&format!("{came}: what is in flight is given up")),
+                        1 => screen.warn(&format!("{received}: no more requests are sent; send the signal again to abort those in flight")),
+                        2 => screen.warn(&format!("{received}: requests in flight are aborted")),
                         _ => {}
                     }
-                    // The run has ended when nobody takes it.
-                    let _ = tell.try_send(());
+                    // The send fails only if the run has already ended.
+                    let _ = stop_sender.try_send(());
                 }
             }
         };
-        Ok(MeasuredRun { sides, executed, doubts, signal })
+        Ok(MeasuredRun { sides, executed, caveats, signal })
     })
 }
 
-/// Descriptors of this process beside its connections, at most.
+/// File descriptors reserved for other uses than connections.
 const OTHER_DESCRIPTORS: u64 = 100;
 
-/// Every request in flight has a connection, but for those that share one of HTTP/2: have the host allow as many.
+/// Raises the limit of open files to the number of connections. HTTP/1 needs one per request in flight; HTTP/2 shares them.
 fn allow_connections(session: &Session) -> Result<(), Failure> {
     let connections = session.schedule.iter().filter_map(|(at, step)| match step {
         SessionStep::Pass(plan) => {
@@ -100,12 +102,12 @@ fn allow_connections(session: &Session) -> Result<(), Failure> {
         }
         SessionStep::Control(_) => None,
     });
-    let wanted = connections.max().unwrap_or(0) as u64 + OTHER_DESCRIPTORS;
-    let tried = || format!("cannot have {wanted} connections and files open");
-    match descriptors::allow(wanted) {
-        Ok(allowed) if allowed < wanted => Err(Failure::host(tried())
-            .found(format!("this host allows {allowed} to a process"))
-            .next("raise the hard limit (ulimit -Hn), or ask for fewer requests at once (--max-parallel)")),
+    let required = connections.max().unwrap_or(0) as u64 + OTHER_DESCRIPTORS;
+    let tried = || format!("cannot open {required} connections and files");
+    match descriptors::allow(required) {
+        Ok(allowed) if allowed < required => Err(Failure::host(tried())
+            .found(format!("the limit per process is {allowed}"))
+            .next("raise the hard limit (ulimit -Hn), or lower --max-parallel")),
         Ok(_) => Ok(()),
         Err(error) => Err(Failure::host(tried()).found(error.to_string())),
     }

@@ -1,4 +1,4 @@
-//! Counts beside the tally: requests that met the limits, the steady state, and first turns apart from further ones.
+//! Tracks goals per pass: goodput, steady state, and first turns separately from later turns.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,19 +9,21 @@ use crate::engine::load::session::{AfterPass, Observer, PassId, PassResult};
 use crate::engine::load::target::ExchangeOutcome;
 use crate::engine::load::{LiveCounters, TimedRequest};
 
-/// Some of a pass's requests, as KEP-74 counts them.
+/// Totals of some requests of a pass, as KEP-74 counts them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct TurnStats {
+pub(super) struct Kep74Totals {
     pub requests: u64,
-    /// Of prompts and of answers.
+    /// Prompt and output tokens.
     pub tokens: u64,
-    /// The first sent, the last ended.
+    /// First send and last end.
     window: Option<(Duration, Duration)>,
+    /// Sum in seconds, and count.
     ttft: (f64, u64),
+    /// Sum in seconds, and count.
     gaps: (f64, u64),
 }
 
-impl TurnStats {
+impl Kep74Totals {
     fn add(&mut self, record: &TimedRequest) {
         let exchange = &record.exchange;
         if exchange.outcome != ExchangeOutcome::Ok {
@@ -39,46 +41,46 @@ impl TurnStats {
         }
     }
 
-    /// Tokens of prompts and answers per second.
+    /// Returns prompt and output tokens per second.
     pub fn tokens_per_s(&self) -> Option<f64> {
         let seconds = self.window.map(|(from, to)| to.saturating_sub(from).as_secs_f64()).filter(|s| *s > 0.0)?;
         Some(self.tokens as f64 / seconds)
     }
 
-    /// Mean milliseconds from the plan to the first token.
+    /// Returns the mean TTFT from the scheduled send time, milliseconds.
     pub fn ttft_ms(&self) -> Option<f64> {
         (self.ttft.1 > 0).then(|| self.ttft.0 / self.ttft.1 as f64 * 1e3)
     }
 
-    /// Mean milliseconds between tokens.
+    /// Returns the mean ITL, milliseconds.
     pub fn itl_ms(&self) -> Option<f64> {
         (self.gaps.1 > 0).then(|| self.gaps.0 / self.gaps.1 as f64 * 1e3)
     }
 }
 
-/// Of one pass.
+/// Goals of one pass.
 #[derive(Clone, Debug)]
 pub(super) struct PassStats {
     pub id: PassId,
     pub goodput: Goodput,
     pub steady: SteadyState,
-    pub first: TurnStats,
-    pub further: TurnStats,
+    pub first_turn: Kep74Totals,
+    pub later_turns: Kep74Totals,
 }
 
-/// See the module.
+/// Observer that tracks goals.
 #[derive(Debug)]
 pub(super) struct GoalTracker {
     limits: Vec<LatencyLimit>,
-    /// A pass fails when a smaller share of it met the limits; after two in a row the rest is not run.
-    pub enough: Option<f64>,
+    /// A pass fails if a smaller share of its requests meets the limits. After two failed passes in a row the run stops.
+    pub required_share: Option<f64>,
     failed: u32,
     pub passes: Vec<PassStats>,
 }
 
 impl GoalTracker {
     pub fn new(limits: &[LatencyLimit]) -> GoalTracker {
-        GoalTracker { limits: limits.to_vec(), enough: None, failed: 0, passes: Vec::new() }
+        GoalTracker { limits: limits.to_vec(), required_share: None, failed: 0, passes: Vec::new() }
     }
 }
 
@@ -88,8 +90,8 @@ impl Observer for GoalTracker {
             id: pass.clone(),
             goodput: Goodput::new(&self.limits),
             steady: SteadyState::default(),
-            first: TurnStats::default(),
-            further: TurnStats::default(),
+            first_turn: Kep74Totals::default(),
+            later_turns: Kep74Totals::default(),
         });
     }
 
@@ -97,12 +99,14 @@ impl Observer for GoalTracker {
         let Some(pass) = self.passes.last_mut() else { return };
         pass.goodput.add(record);
         pass.steady.add(record);
-        if record.turn.index == 0 { pass.first.add(record) } else { pass.further.add(record) }
+        if record.turn.index == 0 { pass.first_turn.add(record) } else { pass.later_turns.add(record) }
     }
 
     fn pass_ended(&mut self, pass: &PassResult) -> AfterPass {
-        let (Some(enough), Some(watched)) = (self.enough, self.passes.last()) else { return AfterPass::Continue };
-        self.failed = if watched.goodput.share(pass.sent()) < enough { self.failed + 1 } else { 0 };
+        let (Some(required), Some(stats)) = (self.required_share, self.passes.last()) else {
+            return AfterPass::Continue;
+        };
+        self.failed = if stats.goodput.share(pass.sent()) < required { self.failed + 1 } else { 0 };
         if self.failed >= 2 { AfterPass::Stop } else { AfterPass::Continue }
     }
 }

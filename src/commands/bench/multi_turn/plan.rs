@@ -1,14 +1,15 @@
-//! What is measured: one run, a comparison, a sweep or a preset, as a session.
+//! Plans the session of a run, a comparison, a sweep or a preset.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
+use crate::commands::bench::caveat::BenchCaveat;
 use crate::commands::bench::multi_turn::Args;
 use crate::commands::bench::multi_turn::args::{LoadArgs, Phase, Sweep};
-use crate::commands::bench::multi_turn::comparison::{A_A, ComparedSides};
+use crate::commands::bench::multi_turn::comparison::{ComparedSides, SELF_COMPARE};
 use crate::commands::bench::multi_turn::kep74;
-use crate::commands::bench::multi_turn::preflight::all_reached;
+use crate::commands::bench::multi_turn::preflight::check_all_reachable;
 use crate::commands::bench::multi_turn::preset::Preset;
 use crate::commands::confirm;
 use crate::commands::error::Failure;
@@ -21,63 +22,62 @@ use crate::engine::load::session::{Control, LoadEndpoint, PassPlan, Session, Ses
 use crate::engine::load::workload::LoadWorkload;
 use crate::engine::load::{Pace, Seed};
 
-/// What is to be looked at when the session is over.
+/// The kind of a run, which decides how its passes are analysed.
 #[derive(Clone, Debug)]
 pub(super) enum RunKind {
-    /// The passes, no more.
-    Run,
+    /// Each pass is reported by itself.
+    Single,
     Comparison(ComparedSides),
     Sweep(Sweep),
     /// The table of KEP-74.
     Kep74,
 }
 
-/// A session that was arranged.
+/// A session that is ready to run.
 pub(super) struct PlannedRun {
     pub session: Session,
-    pub what: RunKind,
-    /// What can be doubted before anything was run.
-    pub doubts: Vec<String>,
+    pub kind: RunKind,
+    /// Caveats that are known before the run.
+    pub caveats: Vec<BenchCaveat>,
 }
 
-/// A server is asked so long whether it empties its caches.
-const FLUSH: Duration = Duration::from_secs(30);
-
-/// Times of a trace go from its start to its end, and cannot be cut into blocks or stretched to a load.
-const RATE_INSTEAD: &str = "requests came at --request-rate, not at the times of the trace";
+/// Timeout of a flush or settings request before the run.
+const REQUEST_LIMIT: Duration = Duration::from_secs(30);
 
 impl Args {
-    /// What these flags ask for.
+    /// Plans the run that the flags describe.
     ///
     /// # Errors
-    /// They contradict each other.
-    pub(super) fn arranged(&self) -> Result<PlannedRun, Failure> {
+    /// Flags contradict each other, an endpoint is unreachable, or the user does not confirm.
+    pub(super) fn planned_run(&self) -> Result<PlannedRun, Failure> {
         let compares = self.compare.against.is_some() || self.compare.self_compare;
         let kep74 = self.preset.preset == Some(Preset::Kep74);
         let sweep = self.sweep.sweep();
         if sweep.is_some() && (compares || kep74) {
-            return Err(Failure::usage("a sweep is of one endpoint and no preset's")
-                .next("leave out --against, --a-a and --preset kep74, or the sweep"));
+            return Err(Failure::usage("a sweep cannot be combined with a comparison or --preset kep74")
+                .next("drop --against, --self-compare and --preset kep74, or the sweep"));
         }
         if (sweep.is_some() || kep74) && !self.phases.phases.is_empty() {
             return Err(
-                Failure::usage("a sweep and the preset kep74 have phases of their own").next("leave out --phases")
+                Failure::usage("--phases cannot be combined with a sweep or --preset kep74").next("drop --phases")
             );
         }
         if kep74 && self.compare.self_compare {
-            return Err(Failure::usage("the preset kep74 has a table, no noise floor").next("leave out --a-a"));
+            return Err(
+                Failure::usage("--self-compare cannot be combined with --preset kep74").next("drop --self-compare")
+            );
         }
         if kep74 {
             return self.kep74();
         }
         match sweep {
-            Some(sweep) => self.swept(sweep),
-            None if compares => self.compared(),
+            Some(sweep) => self.sweep_run(sweep),
+            None if compares => self.comparison_run(),
             None => self.run_once(),
         }
     }
 
-    /// The endpoint at `url` (that of `--url` if none), with its conversations made from `seed`; have they times of their own?
+    /// Returns the endpoint at `url`, or at `--url` if `None`, with conversations from `seed`, and whether they have recorded times.
     pub(super) fn side(&self, name: &str, url: Option<&str>, seed: Seed) -> Result<(LoadEndpoint, bool), Failure> {
         let mut target = match url {
             None => self.endpoint.target()?,
@@ -121,13 +121,13 @@ impl Args {
             plan.pace = Pace::Recorded;
         }
         let (schedule, sides) = (self.profiled(self.phases.schedule(0, plan)?), vec![side]);
-        all_reached(&sides)?;
-        self.confirmed(&sides)?;
+        check_all_reachable(&sides)?;
+        self.confirm_cache_changes(&sides)?;
         let session = Session { sides, schedule, seed: self.seed(), keep_figures: false };
-        Ok(PlannedRun { session, what: RunKind::Run, doubts: Vec::new() })
+        Ok(PlannedRun { session, kind: RunKind::Single, caveats: Vec::new() })
     }
 
-    /// `schedule`, with the profiler started before each measured pass and stopped after it (`--profile`).
+    /// Adds profiler calls before and after each measured pass of `schedule` (`--profile`).
     pub(super) fn profiled(&self, schedule: VecDeque<(usize, SessionStep)>) -> VecDeque<(usize, SessionStep)> {
         let (start, stop) = self.profile.calls();
         let around = |(side, step): (usize, SessionStep)| {
@@ -143,17 +143,17 @@ impl Args {
         schedule.into_iter().flat_map(around).collect()
     }
 
-    /// Ask before the caches of `sides` are emptied or overwritten. --flush-cache is not asked about: it names just that.
+    /// Asks for confirmation before the caches of `sides` are flushed or filled. `--flush-cache` itself is a confirmation.
     ///
     /// # Errors
-    /// See [`confirm::destruction`].
-    fn confirmed(&self, sides: &[LoadEndpoint]) -> Result<(), Failure> {
+    /// As [`confirm::destruction`].
+    fn confirm_cache_changes(&self, sides: &[LoadEndpoint]) -> Result<(), Failure> {
         let has = |phases: &[Phase]| self.phases.phases.iter().any(|phase| phases.contains(phase));
-        let between = self.compare.against.is_some()
+        let flushes_between = self.compare.against.is_some()
             || self.compare.self_compare
             || self.sweep.sweep().is_some()
             || self.preset.preset == Some(Preset::Kep74);
-        let flushes = between && self.phases.phases.is_empty() && !self.phases.flush_cache;
+        let flushes = flushes_between && self.phases.phases.is_empty() && !self.phases.flush_cache;
         let calls = !self.server.no_server_calls && (flushes || has(&[Phase::Flush, Phase::Clear]));
         if !calls && !has(&[Phase::EvictDevice, Phase::EvictHost]) {
             return Ok(());
@@ -162,70 +162,64 @@ impl Args {
         let mut urls: Vec<String> = sides.iter().map(|side| self.endpoint.base_of(&side.target)).collect();
         urls.sort_unstable();
         urls.dedup();
-        confirm::destruction(self.confirm.yes, &format!("empties the caches ({tiers}) of {}", urls.join(" and ")))
+        confirm::destruction(self.confirm.yes, &format!("flushes the caches ({tiers}) of {}", urls.join(" and ")))
     }
 
-    /// Can the caches of all `sides` be emptied? They are, where it is asked. A doubt where they cannot.
-    fn flushes(&self, sides: &[LoadEndpoint], doubts: &mut Vec<String>) -> Result<bool, Failure> {
+    /// Returns whether the caches of all `sides` can be flushed. Flushes them to find out. Adds a caveat if they cannot.
+    fn can_flush(&self, sides: &[LoadEndpoint], caveats: &mut Vec<BenchCaveat>) -> Result<bool, Failure> {
         if !self.phases.phases.is_empty() || self.phases.flush_cache {
-            // The user says what is done.
+            // The flags decide when the caches are flushed.
             return Ok(false);
         }
         for side in sides {
-            let why = match &side.server {
-                None => Some("its other routes are not to be used".to_owned()),
+            let reason = match &side.server {
+                None => Some("--no-server-calls".to_owned()),
                 Some(server) => {
-                    let asked = runtime::block_on(0, async { Ok(server.flush(&RealEnv::new(), FLUSH).await) })?;
-                    asked.err().map(|error| error.to_string())
+                    let flushed =
+                        runtime::block_on(0, async { Ok(server.flush(&RealEnv::new(), REQUEST_LIMIT).await) })?;
+                    flushed.err().map(|error| error.to_string())
                 }
             };
-            if let Some(why) = why {
-                doubts.push(format!(
-                    "{}: its caches cannot be emptied between passes ({why}): a pass finds what the one before it left",
-                    side.name
-                ));
+            if let Some(reason) = reason {
+                caveats.push(BenchCaveat::CachesNotFlushed { side: side.name.clone(), reason });
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// What one server is told twice, its L3 remembers the second time, however often L1 and L2 are emptied: a doubt where it is compared
-    /// with itself.
+    /// Checks for reuse through L3: a server that gets the same prompts twice finds them in L3 the second time, even if L1 and L2 are
+    /// flushed. Adds a caveat if a server is compared only with itself.
     ///
     /// # Errors
-    /// It is compared with itself and then with another, which remembers nothing.
-    fn remembers(&self, sides: &[LoadEndpoint], doubts: &mut Vec<String>) -> Result<(), Failure> {
+    /// A server is compared with itself and then with another one, whose L3 does not hold the prompts.
+    fn check_storage_reuse(&self, sides: &[LoadEndpoint], caveats: &mut Vec<BenchCaveat>) -> Result<(), Failure> {
         let is_cleared = self.phases.phases.contains(&Phase::Clear);
         let servers: Vec<&ServerClient> = sides.iter().filter_map(|side| side.server.as_ref()).collect();
         let [first, others @ ..] = &servers[..] else { return Ok(()) };
         if is_cleared || !others.iter().any(|other| other.is(first)) {
             return Ok(());
         }
-        let told = runtime::block_on(0, async { Ok(deadline(&RealEnv::new(), FLUSH, first.info()).await) })?;
-        if !told.is_ok_and(|told| told.is_ok_and(|info| info.is_some_and(|info| info.storage.is_some()))) {
+        let info = runtime::block_on(0, async { Ok(deadline(&RealEnv::new(), REQUEST_LIMIT, first.info()).await) })?;
+        if !info.is_ok_and(|info| info.is_ok_and(|info| info.is_some_and(|info| info.storage.is_some()))) {
             return Ok(());
         }
-        let clear = "--phases flush,clear,first empties it before each block";
         if others.iter().any(|other| !other.is(first)) {
-            return Err(Failure::usage("cannot compare A with itself and then with B")
-                .found("A's L3 would have all that B never saw")
-                .next(clear));
+            return Err(Failure::usage("--self-compare with --against needs an L3 that is cleared before each block")
+                .found("the L3 of A keeps the prompts of its first blocks; the L3 of B does not have them")
+                .next("add --phases flush,clear,first"));
         }
-        doubts.push(format!(
-            "the server's L3 keeps what a block left there, so that the same block finds it the second time ({clear}): the noise shown \
-             is too wide"
-        ));
+        caveats.push(BenchCaveat::StorageKeepsBlocks);
         Ok(())
     }
 
-    /// `plan` with what the phases say before, between and after it.
+    /// Returns `plan` with the phases around it.
     fn steps(&self, plan: PassPlan, flush: bool) -> Result<Vec<SessionStep>, Failure> {
         let steps = self.phases.schedule(0, plan)?.into_iter().map(|(_, step)| step);
         Ok(flush.then_some(SessionStep::Control(Control::Flush)).into_iter().chain(steps).collect())
     }
 
-    fn compared(&self) -> Result<PlannedRun, Failure> {
+    fn comparison_run(&self) -> Result<PlannedRun, Failure> {
         let seed = self.seed();
         let (first, recorded) = self.side("A", None, seed)?;
         let mut sides = vec![first];
@@ -236,21 +230,21 @@ impl Args {
         if let Some(url) = &self.compare.against {
             sides.push(self.side("B", Some(url), seed)?.0);
         }
-        let mut doubts = Vec::new();
+        let mut caveats = Vec::new();
         if recorded {
-            doubts.push(RATE_INSTEAD.to_owned());
+            caveats.push(BenchCaveat::TraceTimesIgnored);
         }
-        // A mistake in the phases is told before anybody is asked anything.
+        // Report a mistake in the phases before any request or question.
         self.steps(self.plan("run", 0, 0..1, &self.load), false)?;
-        all_reached(&sides)?;
-        self.confirmed(&sides)?;
-        let flush = self.flushes(&sides, &mut doubts)?;
-        self.remembers(&sides, &mut doubts)?;
+        check_all_reachable(&sides)?;
+        self.confirm_cache_changes(&sides)?;
+        let flush = self.can_flush(&sides, &mut caveats)?;
+        self.check_storage_reuse(&sides, &mut caveats)?;
         let conversations = sides[0].workload.scripts().len() as u32;
         let blocks = blocks(conversations, self.compare.blocks());
         let turns = |sides: [usize; 2], before: &str| {
             in_turn(sides, &blocks, |block, part| {
-                // Each block has arrivals of its own, the same at both endpoints.
+                // Each block has its own arrival times, the same at both endpoints.
                 let load = LoadArgs { seed: self.load.seed.wrapping_add(u64::from(block)), ..self.load.clone() };
                 let mut steps = self.steps(self.plan("run", block, part.clone(), &load), flush).unwrap_or_default();
                 for step in &mut steps {
@@ -265,40 +259,40 @@ impl Args {
         let mut schedule = VecDeque::new();
         let floor = (self.compare.self_compare && self.compare.against.is_some()).then_some([0, 1]);
         if let Some(floor) = floor {
-            schedule.extend(turns(floor, A_A));
+            schedule.extend(turns(floor, SELF_COMPARE));
         }
         schedule.extend(turns([0, last], ""));
         let session = Session { sides, schedule, seed, keep_figures: true };
-        Ok(PlannedRun { session, what: RunKind::Comparison(ComparedSides { pair: [0, last], floor }), doubts })
+        Ok(PlannedRun { session, kind: RunKind::Comparison(ComparedSides { pair: [0, last], floor }), caveats })
     }
 
-    /// The warm-up, where there are no phases.
+    /// Returns the warm-up of a run without phases.
     fn warm(&self) -> VecDeque<(usize, SessionStep)> {
         let requests = self.phases.warmup_requests.filter(|requests| *requests > 0);
         requests.map(|requests| (0, SessionStep::Control(Control::Warm(requests)))).into_iter().collect()
     }
 
-    fn swept(&self, sweep: Sweep) -> Result<PlannedRun, Failure> {
+    fn sweep_run(&self, sweep: Sweep) -> Result<PlannedRun, Failure> {
         let (word, values) = match &sweep {
             Sweep::Rate(values) => ("rate", values),
             Sweep::Concurrency(values) => ("concurrency", values),
         };
-        let (mut sides, mut doubts) = (Vec::new(), Vec::new());
+        let (mut sides, mut caveats) = (Vec::new(), Vec::new());
         for index in 0..values.len() as u64 {
-            // Words of their own, so that no load finds in a cache what the one before it left there.
+            // Each load has its own contents, so that it does not hit the cache entries of the previous load.
             let (side, recorded) = self.side("A", None, Seed(self.load.seed.wrapping_add(index)))?;
             sides.push(side);
-            if recorded && doubts.is_empty() {
-                doubts.push(RATE_INSTEAD.to_owned());
+            if recorded && caveats.is_empty() {
+                caveats.push(BenchCaveat::TraceTimesIgnored);
             }
         }
-        // Made-up words are others for each load; those of a dataset are the same.
-        let mut unable = Vec::new();
-        all_reached(&sides[..1])?;
-        self.confirmed(&sides[..1])?;
-        let flush = self.flushes(&sides[..1], &mut unable)?;
+        // Synthetic contents differ per load; a dataset repeats, so only then a failed flush matters.
+        let mut flush_caveats = Vec::new();
+        check_all_reachable(&sides[..1])?;
+        self.confirm_cache_changes(&sides[..1])?;
+        let flush = self.can_flush(&sides[..1], &mut flush_caveats)?;
         if self.workload.dataset.dataset_name.is_some() {
-            doubts.append(&mut unable);
+            caveats.append(&mut flush_caveats);
         }
         let mut schedule = self.warm();
         for (index, (value, side)) in values.iter().zip(&sides).enumerate() {
@@ -318,7 +312,7 @@ impl Args {
             schedule.push_back((index, SessionStep::Pass(Box::new(plan))));
         }
         let session = Session { sides, schedule, seed: self.seed(), keep_figures: false };
-        Ok(PlannedRun { session, what: RunKind::Sweep(sweep), doubts })
+        Ok(PlannedRun { session, kind: RunKind::Sweep(sweep), caveats })
     }
 
     fn kep74(&self) -> Result<PlannedRun, Failure> {
@@ -332,18 +326,15 @@ impl Args {
         };
         for (name, url) in &endpoints {
             sides.push(one_turn.side(name, *url, seed)?.0);
-            // Conversations of their own, where they are made up: an L3 remembers the others whatever is flushed.
+            // Other synthetic conversations: L3 keeps the first ones even after a flush.
             sides.push(self.side(name, *url, Seed(seed.0.wrapping_add(1)))?.0);
         }
-        let mut doubts = Vec::new();
-        all_reached(&sides)?;
-        self.confirmed(&sides)?;
-        let flush = self.flushes(&sides, &mut doubts)? || self.phases.flush_cache;
+        let mut caveats = Vec::new();
+        check_all_reachable(&sides)?;
+        self.confirm_cache_changes(&sides)?;
+        let flush = self.can_flush(&sides, &mut caveats)? || self.phases.flush_cache;
         if self.workload.dataset.dataset_name.is_some() {
-            doubts.push(
-                "the first turns of the conversations may be those of the passes before: where an L3 remembers them, row Turn 1 is warm"
-                    .to_owned(),
-            );
+            caveats.push(BenchCaveat::FirstTurnsMayBeWarm);
         }
         let conversations = |side: usize| sides[side].workload.scripts().len() as u32;
         let mut schedule = self.warm();
@@ -354,12 +345,12 @@ impl Args {
             let plan = self.plan(name, 0, 0..conversations(side), &self.load);
             schedule.push_back((side, SessionStep::Pass(Box::new(plan))));
         };
-        let (there, back): (Vec<usize>, Vec<usize>) =
+        let (forward, backward): (Vec<usize>, Vec<usize>) =
             ((0..endpoints.len()).collect(), (0..endpoints.len()).rev().collect());
-        there.iter().for_each(|at| pass(2 * at, kep74::FIRST, flush));
-        back.iter().for_each(|at| pass(2 * at, kep74::REPLAY, false));
-        there.iter().for_each(|at| pass(2 * at + 1, kep74::TRUE, flush));
+        forward.iter().for_each(|at| pass(2 * at, kep74::FIRST, flush));
+        backward.iter().for_each(|at| pass(2 * at, kep74::REPLAY, false));
+        forward.iter().for_each(|at| pass(2 * at + 1, kep74::CONVERSATIONS, flush));
         let session = Session { sides, schedule, seed, keep_figures: false };
-        Ok(PlannedRun { session, what: RunKind::Kep74, doubts })
+        Ok(PlannedRun { session, kind: RunKind::Kep74, caveats })
     }
 }

@@ -1,4 +1,4 @@
-//! Is anybody there? Asked before anything is written or sent, so that a wrong address costs no run.
+//! Connects to every endpoint before the run, so that a wrong address is reported at once.
 
 use crate::commands::error::Failure;
 use crate::commands::runtime;
@@ -6,42 +6,44 @@ use crate::engine::env::RealEnv;
 use crate::engine::load::session::LoadEndpoint;
 use crate::engine::load::target::{ConnectError, LoadTarget, check_reachable};
 
-/// Connect once to every endpoint of `sides`, TLS included.
+/// Connects once to every endpoint of `sides`, including TLS.
 ///
 /// # Errors
-/// One of them cannot be connected to.
-pub(super) fn all_reached(sides: &[LoadEndpoint]) -> Result<(), Failure> {
-    reached(sides.iter().map(|side| (side.name.as_str(), &side.target)))
+/// A connection fails.
+pub(super) fn check_all_reachable(sides: &[LoadEndpoint]) -> Result<(), Failure> {
+    check_reachable(sides.iter().map(|side| (side.name.as_str(), &side.target)))
 }
 
-/// The same of endpoints by their names.
+/// As [`check_all_reachable`], for endpoints with their names.
 ///
 /// # Errors
-/// As [`all_reached`].
-pub(in crate::commands::bench) fn reached<'a>(
+/// As [`check_all_reachable`].
+pub(in crate::commands::bench) fn check_reachable<'a>(
     sides: impl IntoIterator<Item = (&'a str, &'a LoadTarget)>,
 ) -> Result<(), Failure> {
-    let mut before: Vec<&LoadTarget> = Vec::new();
+    let mut checked: Vec<&LoadTarget> = Vec::new();
     for (name, target) in sides {
-        if before
+        if checked
             .iter()
             .any(|other| other.at == target.at && other.protocol.tls.is_some() == target.protocol.tls.is_some())
         {
             continue;
         }
         let tried = runtime::block_on(0, async { Ok(check_reachable(&RealEnv::new(), target).await) })?;
-        tried.map_err(|error| away(name, target, &error))?;
-        before.push(target);
+        tried.map_err(|error| unreachable(name, target, &error))?;
+        checked.push(target);
     }
     Ok(())
 }
 
-fn away(name: &str, target: &LoadTarget, error: &ConnectError) -> Failure {
+fn unreachable(name: &str, target: &LoadTarget, error: &ConnectError) -> Failure {
     let next = match matches!(error, ConnectError::Tls(_)) {
-        true => "name its certificate with --cacert, believe any with --insecure, or write http:// if it has no TLS",
-        false => "start the server, or name the one that runs: http://HOST:PORT or https://HOST",
+        true => {
+            "give its CA with --cacert, skip verification with --insecure, or use http:// if the server does not use TLS"
+        }
+        false => "start the server, or give the URL of a running one: http://HOST:PORT or https://HOST",
     };
-    Failure::unreachable(format!("nothing can be asked of {}", target.url()))
+    Failure::unreachable(format!("cannot connect to {}", target.url()))
         .tried(format!("connect to {} (endpoint {name})", target.at))
         .found(error.to_string())
         .next(next)

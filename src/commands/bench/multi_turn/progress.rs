@@ -1,6 +1,6 @@
-//! The run while it runs, on stderr: a bar on a terminal, a line every few seconds elsewhere. stdout is never touched.
+//! Progress on stderr: a bar on a terminal, else a line every few seconds. Never writes to stdout.
 //!
-//! A thread of its own looks at what the run counts four times a second, so that it costs the run next to nothing.
+//! A separate thread samples the counters of the run four times a second, so the cost for the run is small.
 
 use std::collections::VecDeque;
 use std::io::IsTerminal;
@@ -19,14 +19,14 @@ use crate::engine::load::session::{AfterPass, Observer, PassId, PassResult};
 use crate::engine::load::target::ExchangeOutcome;
 use crate::engine::load::{LiveCounters, TimedRequest};
 
-/// Between two looks.
-const LOOK: Duration = Duration::from_millis(250);
-/// What "now" means: the last so many looks, two seconds.
-const NOW: usize = 8;
-/// Looks between two lines where there is no terminal: five seconds.
-const LINE: u32 = 20;
+/// Interval between two samples.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
+/// Samples in the moving window: two seconds.
+const WINDOW_SAMPLES: usize = 8;
+/// Samples between two lines without a terminal: five seconds.
+const LINE_SAMPLES: u32 = 20;
 
-/// Where what is said during a run goes.
+/// Destination of messages during a run.
 #[derive(Clone)]
 pub(in crate::commands::bench) struct Screen {
     bar: Option<ProgressBar>,
@@ -34,32 +34,32 @@ pub(in crate::commands::bench) struct Screen {
 }
 
 impl Screen {
-    /// One for a run: with a bar if stderr is a terminal.
+    /// Returns a screen with a progress bar if stderr is a terminal.
     pub fn new(quiet: bool) -> Screen {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         let bar = !quiet && !dumb && std::io::stderr().is_terminal();
         let bar = bar.then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));
-            bar.set_style(ProgressStyle::with_template("{msg}").expect("it is one"));
+            bar.set_style(ProgressStyle::with_template("{msg}").expect("a valid template"));
             bar
         });
         Screen { bar, quiet }
     }
 
-    /// One on which nothing is seen but warnings.
+    /// Returns a screen that shows only warnings.
     #[cfg(test)]
     pub fn quiet() -> Screen {
         Screen { bar: None, quiet: true }
     }
 
-    /// Say `text`, unless nothing is to be said.
+    /// Prints `text`, unless the screen is quiet.
     pub fn say(&self, text: &str) {
         if !self.quiet {
             self.warn(text);
         }
     }
 
-    /// Say `text` in any case.
+    /// Prints `text`, even if the screen is quiet.
     pub fn warn(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| output::say(text)),
@@ -68,7 +68,7 @@ impl Screen {
     }
 }
 
-/// Sums over one look.
+/// Totals of one sample interval.
 #[derive(Clone, Copy, Debug, Default)]
 struct ProgressWindow {
     ended: u64,
@@ -82,43 +82,43 @@ struct ProgressWindow {
     somewhere: u64,
 }
 
-/// What is known of the pass in hand.
+/// State of the current pass.
 #[derive(Default)]
 struct ProgressState {
     pass: Option<(PassId, u64, Arc<LiveCounters>)>,
     began: Mono,
     failed: u64,
-    /// What came since the last look.
-    fresh: ProgressWindow,
+    /// Totals since the last sample.
+    current: ProgressWindow,
     slots: VecDeque<ProgressWindow>,
     tokens: u64,
 }
 
-/// The observer.
+/// Observer that shows progress.
 pub(in crate::commands::bench) struct ProgressView {
     state: Arc<Mutex<ProgressState>>,
     screen: Screen,
-    /// Dropped to end the thread.
+    /// Dropping it ends the thread.
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ProgressView {
-    /// Begin to look, unless it is to be hidden. A host without a thread for it shows nothing.
+    /// Starts the progress thread, unless `hidden`. Shows nothing if the thread cannot be started.
     pub fn new(screen: Screen, hidden: bool) -> ProgressView {
         let state = Arc::new(Mutex::new(ProgressState::default()));
         let (stop, stopped) = channel::<()>();
         let mut view = ProgressView { state: Arc::clone(&state), screen: screen.clone(), stop: None, thread: None };
         if !screen.quiet && !hidden {
-            let looks = move || {
-                let mut looks = 0_u32;
-                while stopped.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
-                    looks = looks.wrapping_add(1);
-                    let shown = state.lock().unwrap_or_else(PoisonError::into_inner).look(RealEnv::new().now());
+            let sample = move || {
+                let mut samples = 0_u32;
+                while stopped.recv_timeout(SAMPLE_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                    samples = samples.wrapping_add(1);
+                    let shown = state.lock().unwrap_or_else(PoisonError::into_inner).sample(RealEnv::new().now());
                     let Some(shown) = shown else { continue };
                     match &screen.bar {
                         Some(bar) => bar.set_message(shown.bar()),
-                        None if looks.is_multiple_of(LINE) => screen.say(&shown.line()),
+                        None if samples.is_multiple_of(LINE_SAMPLES) => screen.say(&shown.line()),
                         None => {}
                     }
                 }
@@ -126,7 +126,7 @@ impl ProgressView {
                     bar.finish_and_clear();
                 }
             };
-            view.thread = std::thread::Builder::new().name("live".to_owned()).spawn(looks).ok();
+            view.thread = std::thread::Builder::new().name("live".to_owned()).spawn(sample).ok();
             view.stop = Some(stop);
         }
         view
@@ -141,7 +141,7 @@ impl Drop for ProgressView {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // It ends within a look, and a panic of it has been told.
+            // The thread ends within one sample interval. A panic in it was already printed.
             let _ = thread.join();
         }
     }
@@ -156,29 +156,29 @@ impl Observer for ProgressView {
     fn record(&mut self, _: &PassId, record: &TimedRequest) {
         let mut state = self.state();
         let exchange = &record.exchange;
-        state.fresh.ended += 1;
+        state.current.ended += 1;
         if exchange.outcome != ExchangeOutcome::Ok {
             state.failed += 1;
             return;
         }
-        let (fresh, answer) = (&mut state.fresh, &exchange.answer);
+        let (current, answer) = (&mut state.current, &exchange.answer);
         if let Some(first) = exchange.first_token {
-            fresh.first_tokens += 1;
-            fresh.ttft += first.saturating_sub(record.planned);
+            current.first_tokens += 1;
+            current.ttft += first.saturating_sub(record.planned);
         }
-        fresh.prompt += u64::from(answer.prompt_tokens.unwrap_or(0));
+        current.prompt += u64::from(answer.prompt_tokens.unwrap_or(0));
         match &answer.cached {
             Some(cached) => {
-                fresh.device += u64::from(cached.device);
-                fresh.host += u64::from(cached.host);
-                fresh.storage += u64::from(cached.storage);
+                current.device += u64::from(cached.device);
+                current.host += u64::from(cached.host);
+                current.storage += u64::from(cached.storage);
             }
-            None => fresh.somewhere += u64::from(answer.cached_tokens.unwrap_or(0)),
+            None => current.somewhere += u64::from(answer.cached_tokens.unwrap_or(0)),
         }
     }
 
     fn resumed(&mut self, _: &PassId, _: &TimedRequest) {
-        // It is not of now.
+        // Resumed requests are not part of current progress.
     }
 
     fn pass_ended(&mut self, _: &PassResult) -> AfterPass {
@@ -191,7 +191,7 @@ impl Observer for ProgressView {
     }
 }
 
-/// What is shown.
+/// Figures shown on the screen.
 #[derive(Clone, Debug, PartialEq)]
 struct ProgressSnapshot {
     label: String,
@@ -203,24 +203,24 @@ struct ProgressSnapshot {
     requests_per_s: f64,
     tokens_per_s: f64,
     ttft: Option<Duration>,
-    /// Per cent of the prompts' tokens: all tiers, device, host, store.
+    /// Percent of prompt tokens: all tiers, L1, L2, L3.
     cached: Option<[f64; 4]>,
 }
 
 impl ProgressState {
-    /// Close the look in hand and say what is to be shown.
-    fn look(&mut self, now: Mono) -> Option<ProgressSnapshot> {
+    /// Closes the current sample and returns the figures to show.
+    fn sample(&mut self, now: Mono) -> Option<ProgressSnapshot> {
         let (id, requests, live) = self.pass.as_ref()?;
         let (sent, ended) = (live.sent.load(Ordering::Relaxed), live.ended.load(Ordering::Relaxed));
         let tokens = live.tokens.load(Ordering::Relaxed);
-        let mut slot = std::mem::take(&mut self.fresh);
+        let mut slot = std::mem::take(&mut self.current);
         slot.tokens = tokens.saturating_sub(self.tokens);
         self.tokens = tokens;
         self.slots.push_back(slot);
-        if self.slots.len() > NOW {
+        if self.slots.len() > WINDOW_SAMPLES {
             self.slots.pop_front();
         }
-        let seconds = LOOK.as_secs_f64() * self.slots.len() as f64;
+        let seconds = SAMPLE_INTERVAL.as_secs_f64() * self.slots.len() as f64;
         let sum = |of: fn(&ProgressWindow) -> u64| self.slots.iter().map(of).sum::<u64>();
         let first_tokens = sum(|slot| slot.first_tokens);
         let ttft: Duration = self.slots.iter().map(|slot| slot.ttft).sum();
@@ -267,12 +267,12 @@ impl ProgressSnapshot {
         format!("{minutes}:{seconds:02}")
     }
 
-    /// For a log.
+    /// Formats the figures as a log line.
     fn line(&self) -> String {
         format!("{} {}: {} of {} requests; {}", self.label, self.clock(), self.ended, self.requests, self.figures())
     }
 
-    /// For a terminal: two lines.
+    /// Formats the figures as two lines for a terminal.
     fn bar(&self) -> String {
         const WIDTH: u64 = 40;
         let done = (self.ended.min(self.requests) * WIDTH).checked_div(self.requests).unwrap_or(0);
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_is_of_the_last_two_seconds() {
+    fn progress_covers_the_last_two_seconds() {
         let live = Arc::new(LiveCounters::default());
         live.sent.store(30, Ordering::Relaxed);
         let id = PassId { side: 0, side_name: "A".to_owned(), name: "run".to_owned(), block: 0 };
@@ -300,21 +300,19 @@ mod tests {
             storage: 100,
             ..ProgressWindow::default()
         };
-        for look in 1..=20_u64 {
-            live.ended.store(look, Ordering::Relaxed);
-            live.tokens.store(look * 25, Ordering::Relaxed);
-            state.fresh = slot;
-            let shown = state.look(Mono::ZERO + LOOK * look as u32).expect("a pass runs");
-            assert_eq!((shown.requests_per_s, shown.tokens_per_s, shown.in_flight), (4.0, 100.0, 30 - look));
+        for at in 1..=20_u64 {
+            live.ended.store(at, Ordering::Relaxed);
+            live.tokens.store(at * 25, Ordering::Relaxed);
+            state.current = slot;
+            let shown = state.sample(Mono::ZERO + SAMPLE_INTERVAL * at as u32).expect("a pass runs");
+            assert_eq!((shown.requests_per_s, shown.tokens_per_s, shown.in_flight), (4.0, 100.0, 30 - at));
         }
-        assert_eq!(state.slots.len(), NOW);
-        let shown = state.look(Mono::ZERO + Duration::from_secs(65)).expect("a pass runs");
-        assert_eq!(
-            shown.line(),
-            "A run 1:05: 20 of 100 requests; 3.5 requests/s, 88 tokens/s, TTFT 40.0 ms, cached 75 % (L1 25, L2 0, L3 50), 10 in flight"
-        );
+        assert_eq!(state.slots.len(), WINDOW_SAMPLES);
+        let shown = state.sample(Mono::ZERO + Duration::from_secs(65)).expect("a pass runs");
+        assert_eq!((shown.clock().as_str(), shown.ended, shown.requests_per_s), ("1:05", 20, 3.5));
+        assert_eq!((shown.ttft, shown.cached), (Some(Duration::from_millis(40)), Some([75.0, 25.0, 0.0, 50.0])));
         assert!(shown.bar().starts_with("A run [########................................] 20/100 1:05\n"));
         state.pass = None;
-        assert_eq!(state.look(Mono::ZERO), None);
+        assert_eq!(state.sample(Mono::ZERO), None);
     }
 }

@@ -1,26 +1,26 @@
-//! A line for every request as it ends (`--print-requests`).
+//! Logs every completed request (`--print-requests`).
 
 use crate::commands::bench::multi_turn::progress::Screen;
 use crate::engine::load::TimedRequest;
 use crate::engine::load::session::{Observer, PassId};
 use crate::engine::load::target::ExchangeOutcome;
 
-/// The observer.
+/// Observer that logs completed requests.
 pub(super) struct RequestLog {
     screen: Screen,
-    on: bool,
+    is_enabled: bool,
 }
 
 impl RequestLog {
-    /// One that prints on `screen`, if it is `on`.
-    pub fn new(screen: Screen, on: bool) -> RequestLog {
-        RequestLog { screen, on }
+    /// Returns an observer that logs to `screen` if `is_enabled`.
+    pub fn new(screen: Screen, is_enabled: bool) -> RequestLog {
+        RequestLog { screen, is_enabled }
     }
 }
 
 impl Observer for RequestLog {
     fn record(&mut self, pass: &PassId, record: &TimedRequest) {
-        if !self.on {
+        if !self.is_enabled {
             return;
         }
         let (exchange, answer) = (&record.exchange, &record.exchange.answer);

@@ -1,4 +1,4 @@
-//! Resolves flags that depend on each other, and asks the server for its model. Runs once, before anything is built from the flags.
+//! Resolves flags that depend on each other, and reads the model of the server. Runs once, before the flags are used.
 
 use std::time::Duration;
 
@@ -17,18 +17,18 @@ const IN_FLIGHT: u32 = 128;
 const PROMPTS: u32 = 1000;
 /// Default of `--warmup-requests`, as in `bench_serving`.
 const WARMUP: u32 = 1;
-/// One question to a server that starts takes no longer.
-const QUESTION: Duration = Duration::from_secs(5);
-/// Between two of them.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Timeout of one request to a starting server.
+const REQUEST_LIMIT: Duration = Duration::from_secs(5);
+/// Pause between two requests.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl Args {
-    /// Put into the flags what follows from others.
+    /// Sets the flags that depend on other flags.
     ///
     /// # Errors
-    /// A flag, a backend or a dataset is refused.
-    pub(super) fn settle(&mut self) -> Result<(), Failure> {
-        self.accepted.refuse()?;
+    /// A flag, a backend or a dataset is not supported.
+    pub(super) fn resolve_flags(&mut self) -> Result<(), Failure> {
+        self.accepted.reject()?;
         if let Some(name) = self.workload.dataset.dataset_name {
             name.playable()?;
         }
@@ -51,10 +51,10 @@ impl Args {
             dataset.first_turn_only |= matches!(name, DatasetName::Sharegpt | DatasetName::Custom);
         } else {
             self.load.max_parallel.get_or_insert(IN_FLIGHT);
-            // A line of bench_serving: its default dataset is ShareGPT. Here all turns are sent.
+            // --backend marks a bench_serving command line: its default dataset is ShareGPT. multi-turn sends all turns.
             if self.endpoint.backend.is_some() && dataset.dataset_name.is_none() {
                 dataset.dataset_name = dataset.dataset_path.is_some().then_some(DatasetName::Sharegpt);
-                // Without a file the conversations are made up: as many.
+                // Without a file, the same number of synthetic conversations is sent.
                 self.workload.num_clients =
                     dataset.num_prompts.filter(|prompts| *prompts > 0).unwrap_or(self.workload.num_clients);
             }
@@ -62,11 +62,11 @@ impl Args {
         Ok(())
     }
 
-    /// Wait for the server (`--ready-check-timeout-sec`), and ask it for the model's name and tokenizer if none is given.
+    /// Waits for the server (`--ready-check-timeout-sec`), and reads the names of its model and tokenizer if none are given.
     ///
     /// # Errors
-    /// It is not ready in time.
-    pub(super) fn ask_server(&mut self) -> Result<(), Failure> {
+    /// The server is not ready in time.
+    pub(super) fn query_server(&mut self) -> Result<(), Failure> {
         let target = self.endpoint.target()?;
         let server = self.server.server(&self.endpoint, &target, true)?;
         let wait = Duration::from_secs(self.endpoint.ready_check_timeout_sec.unwrap_or(0));
@@ -77,35 +77,35 @@ impl Args {
         let names_model = matches!(self.endpoint.api, Api::Chat | Api::Completions | Api::Truss);
         if names_model && self.endpoint.model_name().is_none() {
             let models =
-                runtime::block_on(0, async { Ok(deadline(&RealEnv::new(), QUESTION, server.models()).await) })?;
+                runtime::block_on(0, async { Ok(deadline(&RealEnv::new(), REQUEST_LIMIT, server.models()).await) })?;
             self.endpoint.served_model_name = models.ok().and_then(Result::ok).and_then(|models| models.first);
         }
-        let is_line_of_serving = self.serving || self.endpoint.backend.is_some();
-        if is_line_of_serving && self.workload.dataset.tokenizer.is_none() {
-            let told =
-                runtime::block_on(0, async { Ok(deadline(&RealEnv::new(), QUESTION, server.tokenizer()).await) })?;
+        let is_serving_command_line = self.serving || self.endpoint.backend.is_some();
+        if is_serving_command_line && self.workload.dataset.tokenizer.is_none() {
+            let path =
+                runtime::block_on(0, async { Ok(deadline(&RealEnv::new(), REQUEST_LIMIT, server.tokenizer()).await) })?;
             // As in bench_serving: /model_info comes before --model.
-            if let Some(told) = told.ok().flatten() {
-                self.workload.dataset.models.insert(0, told);
+            if let Some(path) = path.ok().flatten() {
+                self.workload.dataset.models.insert(0, path);
             }
         }
         Ok(())
     }
 }
 
-/// Ask for the models until they come.
+/// Polls the model list until the server is ready.
 fn wait_until_ready(target: &LoadTarget, server: Option<&ServerClient>, wait: Duration) -> Result<(), Failure> {
     runtime::block_on(0, async {
         let env = RealEnv::new();
         let begun = env.now();
-        let mut told = false;
+        let mut is_logged = false;
         loop {
             let found = match server {
-                Some(server) => match deadline(&env, QUESTION, server.models()).await {
+                Some(server) => match deadline(&env, REQUEST_LIMIT, server.models()).await {
                     Ok(Ok(models)) if models.ready => return Ok(()),
-                    Ok(Ok(_)) => "it is not ready yet (5xx)".to_owned(),
+                    Ok(Ok(_)) => "the server is not ready yet (5xx)".to_owned(),
                     Ok(Err(error)) => error.to_string(),
-                    Err(_) => format!("no answer within {QUESTION:?}"),
+                    Err(_) => format!("no answer within {REQUEST_LIMIT:?}"),
                 },
                 None => match check_reachable(&env, target).await {
                     Ok(()) => return Ok(()),
@@ -114,14 +114,14 @@ fn wait_until_ready(target: &LoadTarget, server: Option<&ServerClient>, wait: Du
             };
             if env.now().since(begun) >= wait {
                 return Err(Failure::unreachable(format!("the server is not ready: {}", target.url()))
-                    .tried(format!("to get /v1/models for {} s (--ready-check-timeout-sec)", wait.as_secs()))
+                    .tried(format!("GET /v1/models for {} s (--ready-check-timeout-sec)", wait.as_secs()))
                     .found(found)
-                    .next("start the server, or name the one that runs: --base-url http://HOST:PORT"));
+                    .next("start the server, or give the URL of a running one: --base-url http://HOST:PORT"));
             }
-            if !std::mem::replace(&mut told, true) {
+            if !std::mem::replace(&mut is_logged, true) {
                 output::say(format!("waiting up to {} s for {}: {found}", wait.as_secs(), target.url()));
             }
-            env.sleep(AGAIN).await;
+            env.sleep(RETRY_AFTER).await;
         }
     })
 }

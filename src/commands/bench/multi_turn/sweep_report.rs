@@ -1,52 +1,52 @@
-//! A sweep, in the report: what each load brought, the knee, and the greatest load that met the limits.
+//! The results of a sweep: figures per load, the knee, and the highest load that met the limits.
 
 use serde::Serialize;
 
 use crate::commands::bench::multi_turn::args::{GoalsArgs, Sweep};
 use crate::commands::bench::multi_turn::goal_tracker::PassStats;
-use crate::commands::svg::{Axis, Plot, Series};
+use crate::commands::svg::{Axis, Plot, PlotSeries};
 use crate::commands::table::{ReportSection, ReportTable};
 use crate::engine::load::session::PassResult;
 use crate::engine::load::sweep::{SweepPoint, highest_that_meets, knee};
 
-/// What one load brought.
+/// Figures of one load.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::commands::bench) struct PointReport {
-    /// Requests per second, or conversations open at once.
+    /// Requests per second, or concurrent conversations.
     pub load: f64,
     pub requests_per_s: f64,
     pub input_tokens_per_s: f64,
     pub output_tokens_per_s: f64,
-    /// In flight, in the steady state.
+    /// Mean requests in flight in the steady state.
     pub in_flight: Option<f64>,
     pub mean_ttft_ms: Option<f64>,
     pub p99_ttft_ms: Option<f64>,
     pub mean_tpot_ms: Option<f64>,
     pub mean_e2e_ms: Option<f64>,
-    /// Share of the requests sent that met the limits.
+    /// Share of the sent requests that met the limits.
     pub goodput_share: Option<f64>,
     pub goodput_requests_per_s: Option<f64>,
     pub failed: u64,
 }
 
-/// See the module.
+/// The results of a sweep.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::commands::bench) struct SweepReport {
     /// `rate` or `concurrency`.
     pub of: &'static str,
     pub points: Vec<PointReport>,
-    /// The load after which no greater one brings half of its share in throughput.
+    /// Highest load that still increased throughput: see [`knee`].
     pub knee: Option<f64>,
-    /// The greatest load up to which all met the limits.
+    /// Highest load for which it and all lower loads met the limits.
     pub highest_that_meets: Option<f64>,
-    /// The share of requests that had to meet them.
+    /// Required share of requests that meet the limits.
     pub share_to_pass: Option<f64>,
-    /// Loads that were not run, since two before them failed the limits.
+    /// Loads that were skipped because two loads in a row missed the limits.
     pub not_run: Vec<f64>,
 }
 
 impl SweepReport {
-    /// Of the passes of a session, the first of which has the first load.
+    /// Computes the results from the passes, in the order of the loads.
     pub(super) fn of(
         goals: &GoalsArgs,
         sweep: &Sweep,
@@ -59,7 +59,7 @@ impl SweepReport {
             Sweep::Concurrency(loads) => ("concurrency", loads),
         };
         let to_pass = (!goals.goodput.is_empty()).then(|| goals.share_to_pass());
-        let (mut points, mut told) = (Vec::new(), Vec::new());
+        let (mut points, mut reports) = (Vec::new(), Vec::new());
         for ((load, pass), watched) in loads.iter().zip(passes).zip(watched) {
             let (tally, seconds) = (&pass.tally, pass.tally.took().as_secs_f64());
             let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
@@ -69,14 +69,14 @@ impl SweepReport {
             let mean =
                 |summary: Option<crate::engine::load::LatencySummary>| summary.map(|s| s.mean.as_secs_f64() * 1e3);
             let (ttft, e2e) = (tally.all.ttft.summary(), mean(tally.all.e2e.summary()));
-            // Nothing that went well brings nothing, after a time without end.
+            // Without a successful request the latency is infinite.
             points.push(SweepPoint {
                 load: *load,
                 throughput: per_second(tokens.prompt + output),
                 latency: e2e.unwrap_or(f64::INFINITY),
                 meets: share.zip(to_pass).map(|(share, to_pass)| share >= to_pass),
             });
-            told.push(PointReport {
+            reports.push(PointReport {
                 load: *load,
                 requests_per_s: per_second(tally.all.requests),
                 input_tokens_per_s: per_second(tokens.prompt),
@@ -97,11 +97,11 @@ impl SweepReport {
             highest_that_meets: highest_that_meets(&points).map(|at| points[at].load),
             share_to_pass: to_pass,
             not_run: if stopped { Vec::new() } else { loads.iter().skip(points.len()).copied().collect() },
-            points: told,
+            points: reports,
         }
     }
 
-    /// What is shown of it.
+    /// Returns the section of the report.
     pub fn section(&self) -> ReportSection {
         let mut section = ReportSection::new("Sweep");
         let head = [
@@ -135,44 +135,58 @@ impl SweepReport {
             ]);
         }
         section.tables.push(table);
-        section.text = self.says();
         let line = |of: &dyn Fn(&PointReport) -> Option<f64>| -> Vec<(f64, f64)> {
             self.points.iter().filter_map(|point| Some((point.load, of(point)?))).collect()
         };
         let load = || Axis::even(self.of);
         section.plots = vec![
             Plot::new("Throughput by load", load(), Axis::even("tokens/s"))
-                .with(Series::line("out", 0, line(&|point| Some(point.output_tokens_per_s))))
-                .with(Series::line("in", 1, line(&|point| Some(point.input_tokens_per_s)))),
+                .with(PlotSeries::line("out", 0, line(&|point| Some(point.output_tokens_per_s))))
+                .with(PlotSeries::line("in", 1, line(&|point| Some(point.input_tokens_per_s)))),
             Plot::new("Latency by load", load(), Axis::even("ms"))
-                .with(Series::line("TTFT", 0, line(&|point| point.mean_ttft_ms)))
-                .with(Series::line("E2E", 1, line(&|point| point.mean_e2e_ms))),
+                .with(PlotSeries::line("TTFT", 0, line(&|point| point.mean_ttft_ms)))
+                .with(PlotSeries::line("E2E", 1, line(&|point| point.mean_e2e_ms))),
         ];
         section
     }
 
-    fn says(&self) -> Vec<String> {
+    /// Returns the answer of the report: the knee, the highest load within the limits, the peak or the skipped loads.
+    pub fn answer(&self) -> Vec<String> {
         let of = self.of;
-        let mut says = vec![match self.knee {
+        let mut answer = vec![match self.knee {
             Some(knee) => format!(
-                "Knee: {of} {knee}. No greater load brought more throughput than the square root of its own growth; answers took longer."
+                "Knee: {of} {knee}. Higher loads increased latency, but throughput by less than the square root of the load increase."
             ),
             None => format!("Knee: none up to {of} {}.", self.points.last().map_or(0.0, |point| point.load)),
         }];
         if let Some(share) = self.share_to_pass {
             let percent = share * 100.0;
-            says.push(match self.highest_that_meets {
-                Some(load) => format!("Highest {of} at which {percent} % met the limits, as at all below it: {load}."),
-                None => format!("Not even the lowest {of} let {percent} % meet the limits."),
+            answer.push(match self.highest_that_meets {
+                Some(load) => format!("Highest {of} with {percent} % of requests within the limits: {load}."),
+                None => format!("No {of} had {percent} % of requests within the limits."),
             });
         }
         if !self.not_run.is_empty() {
             let not_run: Vec<String> = self.not_run.iter().map(ToString::to_string).collect();
-            says.push(format!(
-                "Not run, since two in a row failed the limits (--sweep-all runs all): {}.",
+            answer.push(format!(
+                "Skipped after two loads in a row missed the limits (--sweep-all runs all): {}.",
                 not_run.join(", ")
             ));
         }
-        says
+        let peak = self.points.iter().max_by(|a, b| a.output_tokens_per_s.total_cmp(&b.output_tokens_per_s));
+        if let Some(peak) = peak.filter(|_| answer.len() < 3) {
+            answer.push(format!(
+                "Highest output throughput: {:.0} tokens/s at {of} {}.",
+                peak.output_tokens_per_s, peak.load
+            ));
+        }
+        if let Some(last) = self.points.last().filter(|_| answer.len() < 3) {
+            answer.push(format!(
+                "TTFT (scheduled) at {of} {}: mean {} ms.",
+                last.load,
+                last.mean_ttft_ms.map_or("-".to_owned(), |ms| format!("{ms:.1}"))
+            ));
+        }
+        answer
     }
 }

@@ -1,30 +1,19 @@
-//! The report for people at a terminal.
+//! The report as text: figures, sections, then the caveats and the answer.
 
+use crate::commands::bench::caveat::render_end;
 use crate::commands::bench::multi_turn::report::RunReport;
 use crate::commands::bench::serving;
 use crate::commands::table;
 
+/// Renders `report` for the width of the terminal.
 pub(super) fn render(report: &RunReport) -> String {
+    let width = table::width();
     let figures = report.serving.as_ref().map(serving::figures::text);
     let plots = report.passes.iter().filter(|_| report.plot).map(|pass| serving::plot::text(&pass.series));
-    let before: String = figures.into_iter().chain(plots).map(|text| text + "\n").collect();
-    before + &sections(report)
-}
-
-fn sections(report: &RunReport) -> String {
-    let sections: Vec<String> = report
-        .sections()
-        .iter()
-        .map(|section| section.render(table::width()))
-        .filter(|text| !text.is_empty())
-        .collect();
-    let mut text = sections.join("\n");
-    let doubts = report.all_doubts();
-    if !doubts.is_empty() && !text.is_empty() {
-        text.push('\n');
-    }
-    for doubt in doubts {
-        text.push_str(&format!("doubt: {doubt}\n"));
-    }
-    text
+    let sections = report.sections();
+    let sections = sections.iter().map(|section| section.render(width));
+    let mut parts: Vec<String> = figures.into_iter().chain(plots).chain(sections).collect();
+    parts.push(render_end(&report.all_caveats(), &report.answer(), width));
+    parts.retain(|part| !part.is_empty());
+    parts.join("\n")
 }

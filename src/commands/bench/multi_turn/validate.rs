@@ -1,5 +1,6 @@
-//! Flags that nothing looks at, and flags that contradict each other: told before anything is sent, so that nobody believes that
-//! they did something.
+//! Validates flags before anything is sent: rejects contradictions, and warns about flags without effect.
+
+use thiserror::Error;
 
 use crate::commands::bench::multi_turn::Args;
 use crate::commands::bench::multi_turn::args::{Api, DatasetName, Phase};
@@ -7,15 +8,24 @@ use crate::commands::bench::multi_turn::preset::Preset;
 use crate::commands::error::Failure;
 use crate::commands::output;
 
+/// A flag that has no effect with the other flags.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{flag} has no effect: {reason}")]
+struct UnusedFlag {
+    /// Name with its leading dashes.
+    flag: &'static str,
+    reason: &'static str,
+}
+
 impl Args {
-    /// Say which flags are given for nothing; `compares`: two runs are compared, whatever the flags say.
+    /// Warns about flags without effect. `compares`: two runs are compared, whatever the flags are.
     ///
     /// # Errors
-    /// Two of them contradict each other.
-    pub(super) fn look_over(&self, compares: bool) -> Result<(), Failure> {
-        self.agree()?;
+    /// Two flags contradict each other.
+    pub(super) fn validate(&self, compares: bool) -> Result<(), Failure> {
+        self.check_conflicts()?;
         self.accepted.warning().iter().for_each(|warning| output::say(format!("warning: {warning}")));
-        self.unused(compares).iter().for_each(|why| output::say(format!("warning: {why}")));
+        self.unused_flags(compares).iter().for_each(|unused| output::say(format!("warning: {unused}")));
         Ok(())
     }
 
@@ -24,125 +34,116 @@ impl Args {
         urls.into_iter().flatten().any(|url| url.starts_with("https://")) || self.server.has_https()
     }
 
-    fn agree(&self) -> Result<(), Failure> {
+    fn check_conflicts(&self) -> Result<(), Failure> {
         let calls = |phase: &Phase| {
             matches!(phase, Phase::Flush | Phase::Clear | Phase::FlushWait | Phase::EvictDevice | Phase::EvictHost)
         };
         if self.server.no_server_calls && (self.phases.flush_cache || self.phases.phases.iter().any(calls)) {
-            return Err(Failure::usage(
-                "--no-server-calls forbids the calls that the caches are emptied and watched with",
-            )
-            .found(if self.phases.flush_cache { "--flush-cache" } else { "--phases with such a phase" })
-            .next("leave one of them out"));
+            let other = if self.phases.flush_cache { "--flush-cache" } else { "--phases" };
+            return Err(Failure::usage(format!("--no-server-calls contradicts {other}"))
+                .found("flushing and observing caches needs calls to the server")
+                .next("drop one of them"));
         }
         if self.server.no_server_calls && self.profile.profile {
-            return Err(Failure::usage("--no-server-calls forbids the calls that start and stop the profiler")
-                .found("--profile")
-                .next("leave one of them out"));
+            return Err(Failure::usage("--no-server-calls contradicts --profile")
+                .found("the profiler is started and stopped with calls to the server")
+                .next("drop one of them"));
         }
         if self.workload.dataset.tokenize_prompt && self.endpoint.api == Api::Chat {
-            return Err(
-                Failure::usage("chat takes no token ids").next("leave --tokenize-prompt out, or use --api generate")
-            );
+            return Err(Failure::usage("--tokenize-prompt does not work with --api chat")
+                .next("drop --tokenize-prompt, or use --api generate"));
         }
         self.endpoint.trust_is_used(self.uses_https())
     }
 
-    /// A sentence for each.
-    fn unused(&self, compares: bool) -> Vec<String> {
+    fn unused_flags(&self, compares: bool) -> Vec<UnusedFlag> {
         let (compare, workload, output) = (&self.compare, &self.workload, &self.output);
         let is_dataset = workload.dataset.dataset_name.is_some();
         let compares = compares || compare.against.is_some() || compare.self_compare;
         let kep74 = self.preset.preset == Some(Preset::Kep74);
         let mut unused = Vec::new();
-        if self.endpoint.url.is_some() {
-            let given = [("--host", self.endpoint.host.is_some()), ("--port", self.endpoint.port.is_some())];
-            let given: Vec<&str> = given.into_iter().filter_map(|(flag, is_given)| is_given.then_some(flag)).collect();
-            if !given.is_empty() {
-                unused.push(format!("{} is not looked at: the URL names the server", given.join(", ")));
-            }
-        }
-        if !self.profile.profile && !self.profile.details().is_empty() {
-            unused.push(format!(
-                "{} is not looked at: nothing is profiled (--profile)",
-                self.profile.details().join(", ")
-            ));
-        }
-        let mut told = |flag: &str, given: bool, why: &str| {
-            if given {
-                unused.push(format!("{flag} is not looked at: {why}"));
+        let mut check = |flag: &'static str, is_unused: bool, reason: &'static str| {
+            if is_unused {
+                unused.push(UnusedFlag { flag, reason });
             }
         };
-        let why = if kep74 {
-            "the preset kep74 has a table, no comparison"
+        let has_url = self.endpoint.url.is_some();
+        check("--host", has_url && self.endpoint.host.is_some(), "--url overrides it");
+        check("--port", has_url && self.endpoint.port.is_some(), "--url overrides it");
+        for flag in self.profile.details() {
+            check(flag, !self.profile.profile, "--profile is not set");
+        }
+        let reason = if kep74 {
+            "--preset kep74 does not compute a comparison"
         } else {
-            "nothing is compared (--against, --a-a)"
+            "nothing is compared (--against, --self-compare)"
         };
         let compares = compares && !kep74;
-        told("--blocks", compare.blocks.is_some() && !compares, why);
-        told("--margin", compare.margin.is_some() && !compares, why);
-        told("--lag-limit", compare.lag_limit.is_some() && !compares, why);
+        check("--blocks", compare.blocks.is_some() && !compares, reason);
+        check("--margin", compare.margin.is_some() && !compares, reason);
+        check("--lag-limit", compare.lag_limit.is_some() && !compares, reason);
         let sweeps = self.sweep.sweep().is_some();
         let can_fail = sweeps && !self.goals.goodput.is_empty();
-        let why = if sweeps {
-            "no load of the sweep has limits to fail (--goodput)"
-        } else {
-            "there is no sweep (--sweep-rate)"
-        };
-        told("--sweep-all", self.sweep.sweep_all && !can_fail, why);
+        let reason =
+            if sweeps { "the sweep has no limits (--goodput)" } else { "no sweep is configured (--sweep-rate)" };
+        check("--sweep-all", self.sweep.sweep_all && !can_fail, reason);
         if is_dataset {
-            let why = "the conversations are those of a dataset";
-            told("--system-groups", workload.system_groups > 0, why);
-            told("--system-length", workload.system_length.is_some(), why);
-            told("--sub-question-input-length", workload.sub_question_input_length.is_some(), why);
+            let reason = "the conversations come from a dataset";
+            check("--system-groups", workload.system_groups > 0, reason);
+            check("--system-length", workload.system_length.is_some(), reason);
+            check("--sub-question-input-length", workload.sub_question_input_length.is_some(), reason);
         } else {
-            let why = "conversations share no system prompts (--system-groups)";
-            told("--system-length", workload.system_length.is_some() && workload.system_groups == 0, why);
-            let why = "made-up conversations with --api completions are texts";
-            told("--tokenize-prompt", workload.dataset.tokenize_prompt && self.endpoint.api == Api::Completions, why);
+            let reason = "--system-groups is 0";
+            check("--system-length", workload.system_length.is_some() && workload.system_groups == 0, reason);
+            let reason = "synthetic conversations are sent as text with --api completions";
+            check(
+                "--tokenize-prompt",
+                workload.dataset.tokenize_prompt && self.endpoint.api == Api::Completions,
+                reason,
+            );
         }
         let lines = output.output_file.is_some() || output.log_file.is_some();
-        told("--tag", output.tag.is_some() && !lines, "there is no line to carry it (--output-file, --log-file)");
-        let why = "the server is asked for no counters (--no-server-calls)";
-        told("--page-size", self.server.page_size.is_some() && self.server.no_server_calls, why);
+        check("--tag", output.tag.is_some() && !lines, "neither --output-file nor --log-file is set");
+        let reason = "counters are not read (--no-server-calls)";
+        check("--page-size", self.server.page_size.is_some() && self.server.no_server_calls, reason);
         let (request, api) = (&self.request, self.endpoint.api);
-        let why = "only --api generate has it";
-        told("--token-ids-logprob", !request.token_ids_logprob.is_empty() && api != Api::Generate, why);
-        told("--logprob-start-len", request.logprob_start_len != -1 && api != Api::Generate, why);
-        told("--return-routed-experts", request.return_routed_experts && api != Api::Generate, why);
+        let reason = "only --api generate supports it";
+        check("--token-ids-logprob", !request.token_ids_logprob.is_empty() && api != Api::Generate, reason);
+        check("--logprob-start-len", request.logprob_start_len != -1 && api != Api::Generate, reason);
+        check("--return-routed-experts", request.return_routed_experts && api != Api::Generate, reason);
         let lists = request.top_logprobs_num > 0;
-        let why = "of completions, log probabilities come with --top-logprobs-num";
+        let reason = "--api completions also needs --top-logprobs-num";
         let is_completions = matches!(api, Api::Completions | Api::Truss);
-        told("--return-logprob", request.return_logprob && is_completions && !lists, why);
-        let why = "it needs --return-logprob";
-        told("--top-logprobs-num", lists && api != Api::Generate && !request.return_logprob, why);
+        check("--return-logprob", request.return_logprob && is_completions && !lists, reason);
+        let reason = "it needs --return-logprob";
+        check("--top-logprobs-num", lists && api != Api::Generate && !request.return_logprob, reason);
         let dataset = &workload.dataset;
         let is_of = |names: &[DatasetName]| dataset.dataset_name.is_some_and(|name| names.contains(&name));
-        let why = "only the dataset speed-bench has categories";
-        told(
+        let reason = "only the dataset speed-bench supports it";
+        check(
             "--speed-bench-category",
             dataset.speed_bench_category.is_some() && !is_of(&[DatasetName::SpeedBench]),
-            why,
+            reason,
         );
-        let why = "only the datasets sharegpt and custom have it";
-        told(
+        let reason = "only the datasets sharegpt and custom support it";
+        check(
             "--prompt-suffix",
             !dataset.prompt_suffix.is_empty() && !is_of(&[DatasetName::Sharegpt, DatasetName::Custom]),
-            why,
+            reason,
         );
-        let why = "only the datasets sharegpt, custom and speed-bench have it";
+        let reason = "only the datasets sharegpt, custom and speed-bench support it";
         let has_template = is_of(&[DatasetName::Sharegpt, DatasetName::Custom, DatasetName::SpeedBench]);
-        told("--apply-chat-template", dataset.apply_chat_template && !has_template, why);
-        let why = "only the dataset mooncake has rounds";
-        told("--mooncake-num-rounds", dataset.mooncake_num_rounds > 1 && !is_of(&[DatasetName::Mooncake]), why);
+        check("--apply-chat-template", dataset.apply_chat_template && !has_template, reason);
+        let reason = "only the dataset mooncake supports it";
+        check("--mooncake-num-rounds", dataset.mooncake_num_rounds > 1 && !is_of(&[DatasetName::Mooncake]), reason);
         let empties = self.phases.flush_cache
             || self.phases.phases.iter().any(|phase| matches!(phase, Phase::Flush | Phase::Clear))
             || compares
             || sweeps
             || kep74;
-        let why = "no cache is emptied (--flush-cache, --phases)";
-        told("--flush-cache-timeout", self.phases.flush_cache_timeout.is_some() && !empties, why);
-        told("--insecure", self.endpoint.insecure && !self.uses_https(), "nothing is spoken to by https");
+        let reason = "no cache is flushed (--flush-cache, --phases)";
+        check("--flush-cache-timeout", self.phases.flush_cache_timeout.is_some() && !empties, reason);
+        check("--insecure", self.endpoint.insecure && !self.uses_https(), "no URL uses https");
         unused
     }
 }
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_that_nothing_looks_at_is_named() {
+    fn flags_without_effect_are_named() {
         for (line, flags) in [
             ("--blocks 4 --margin 2 --lag-limit 1ms", &["--blocks", "--margin", "--lag-limit"][..]),
             ("--preset kep74 --against http://h --blocks 4", &["--blocks"]),
@@ -175,8 +176,8 @@ mod tests {
             ("--tokenize-prompt --api completions", &["--tokenize-prompt"]),
             ("--insecure --url http://h", &["--insecure"]),
             ("--page-size 16 --no-server-calls", &["--page-size"]),
-            ("--base-url http://h --host x --port 3", &["--host, --port"]),
-            ("--profile-steps 3 --profile-prefix p", &["--profile-steps, --profile-prefix"]),
+            ("--base-url http://h --host x --port 3", &["--host", "--port"]),
+            ("--profile-steps 3 --profile-prefix p", &["--profile-steps", "--profile-prefix"]),
             ("--api chat --token-ids-logprob 1 --top-logprobs-num 2", &["--token-ids-logprob", "--top-logprobs-num"]),
             ("--api completions --return-logprob", &["--return-logprob"]),
             ("--prompt-suffix x --flush-cache-timeout 3", &["--prompt-suffix", "--flush-cache-timeout"]),
@@ -186,18 +187,18 @@ mod tests {
             ),
         ] {
             let args = args(line);
-            assert!(args.agree().is_ok(), "{line}");
-            let told = args.unused(false);
-            assert_eq!(told.len(), flags.len(), "{line}: {told:?}");
-            assert!(told.iter().zip(flags).all(|(told, flag)| told.starts_with(flag)), "{line}: {told:?}");
+            assert!(args.check_conflicts().is_ok(), "{line}");
+            let unused: Vec<&str> = args.unused_flags(false).iter().map(|unused| unused.flag).collect();
+            assert_eq!(unused, flags, "{line}");
         }
     }
 
     #[test]
-    fn what_is_used_is_no_matter_to_talk_of() {
+    fn flags_with_effect_cause_no_warning() {
         for line in [
             "",
             "--against http://h --blocks 4 --margin 2 --lag-limit 1ms",
+            "--self-compare --blocks 4",
             "--a-a --blocks 4",
             "--sweep-rate 1,2 --goodput ttft:5 --sweep-all",
             "--system-groups 2 --system-length 9",
@@ -208,10 +209,10 @@ mod tests {
             "--insecure --metrics-url https://h:1",
         ] {
             let args = args(line);
-            assert!(args.agree().is_ok(), "{line}");
-            assert_eq!(args.unused(false), Vec::<String>::new(), "{line}");
+            assert!(args.check_conflicts().is_ok(), "{line}");
+            assert_eq!(args.unused_flags(false), [], "{line}");
         }
-        assert_eq!(args("--blocks 4").unused(true), Vec::<String>::new(), "two runs from files");
+        assert_eq!(args("--blocks 4").unused_flags(true), [], "two runs from files");
     }
 
     #[test]
@@ -223,15 +224,15 @@ mod tests {
             "--cacert f --url http://h",
             "--cacert f",
         ] {
-            assert!(args(line).agree().is_err(), "{line}");
+            assert!(args(line).check_conflicts().is_err(), "{line}");
         }
         for line in ["--cacert f --url https://h", "--phases warm,first --no-server-calls"] {
-            assert!(args(line).agree().is_ok(), "{line}");
+            assert!(args(line).check_conflicts().is_ok(), "{line}");
         }
     }
 
     #[test]
-    fn a_negative_number_is_a_wrong_number_and_no_flag() {
+    fn a_negative_number_is_a_value_not_a_flag() {
         for flag in ["--request-rate", "--num-clients", "--seed", "--margin", "--think-time", "--max-parallel"] {
             for value in ["-1", "-0.5"] {
                 let error = TestCommandLine::try_parse_from(["x", flag, value]).err().expect(flag).to_string();

@@ -1,4 +1,4 @@
-//! Flags of `bench_serving` without a field of their own: those that have no effect here, and those that are refused.
+//! Flags of `bench_serving` that are accepted without effect, or rejected.
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -6,16 +6,16 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use crate::commands::bench::serving::flags::{FlagArgument, FlagEffect, SERVING, ServingFlag};
 use crate::commands::error::Failure;
 
-/// The ones that were given.
+/// The given flags of this kind.
 #[derive(Clone, Debug, Default)]
 pub struct CompatFlags {
     given: Vec<&'static ServingFlag>,
 }
 
-/// The flags that are parsed here, and what each takes.
+/// Returns the flags parsed here, with their arguments.
 fn all() -> impl Iterator<Item = (&'static ServingFlag, FlagArgument)> {
     SERVING.iter().filter_map(|flag| match flag.effect {
-        FlagEffect::Without(takes, _) | FlagEffect::Refused(takes, _) => Some((flag, takes)),
+        FlagEffect::Without(takes, _) | FlagEffect::Rejected(takes, _) => Some((flag, takes)),
         _ => None,
     })
 }
@@ -47,30 +47,30 @@ impl clap::FromArgMatches for CompatFlags {
 }
 
 impl CompatFlags {
-    /// Is one of them refused?
+    /// Checks for rejected flags.
     ///
     /// # Errors
-    /// It is; with the reason.
-    pub fn refuse(&self) -> Result<(), Failure> {
-        let refused = self.given.iter().find_map(|flag| match flag.effect {
-            FlagEffect::Refused(_, why) => Some((flag, why)),
+    /// A given flag is rejected; the error has the reason.
+    pub fn reject(&self) -> Result<(), Failure> {
+        let rejected = self.given.iter().find_map(|flag| match flag.effect {
+            FlagEffect::Rejected(_, reason) => Some((flag, reason)),
             _ => None,
         });
-        match refused {
-            Some((flag, why)) => Err(Failure::usage(format!("--{} is not supported", flag.name))
-                .found(why)
-                .next("leave it out, and choose a dataset of texts")),
+        match rejected {
+            Some((flag, reason)) => Err(Failure::usage(format!("--{} is not supported", flag.name))
+                .found(reason)
+                .next("drop it, and choose a text dataset")),
             None => Ok(()),
         }
     }
 
-    /// The warning about those that have no effect; none where there are none.
+    /// Returns a warning about flags without effect, if any are given.
     pub fn warning(&self) -> Option<String> {
         let without: Vec<String> = self
             .given
             .iter()
             .filter_map(|flag| match flag.effect {
-                FlagEffect::Without(_, why) => Some(format!("--{} ({why})", flag.name)),
+                FlagEffect::Without(_, reason) => Some(format!("--{} ({reason})", flag.name)),
                 _ => None,
             })
             .collect();
@@ -94,17 +94,17 @@ mod tests {
     }
 
     #[test]
-    fn flags_without_effect_are_named_in_one_line_and_images_are_refused() {
+    fn flags_without_effect_are_one_warning_and_images_rejected() {
         let accepted = line("--rust-client --rust-worker-threads 4 --gsp-fast-prepare");
         let warning = accepted.warning().expect("three of them");
         assert_eq!(warning.lines().count(), 1);
         assert!(
             ["--rust-client", "--rust-worker-threads", "--gsp-fast-prepare"].iter().all(|flag| warning.contains(flag))
         );
-        assert!(accepted.refuse().is_ok());
+        assert!(accepted.reject().is_ok());
         assert!(line("").warning().is_none());
         for bad in ["--image-count 2", "--image-resolution 720p", "--random-image-count", "--image-format png"] {
-            assert!(line(bad).refuse().is_err(), "{bad}");
+            assert!(line(bad).reject().is_err(), "{bad}");
         }
     }
 }

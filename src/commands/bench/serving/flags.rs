@@ -1,42 +1,42 @@
-//! The flags of SGLang's `bench_serving` 0.5.23 and `bench_multiturn.py`, and what each changes here. One table: from it come the flags
-//! that are accepted without effect or refused, the warning that names them, their abbreviations, and a note in `--help`.
+//! The flags of SGLang's `bench_serving` 0.5.23 and `bench_multiturn.py` with their effects. This table is the source of the flags
+//! that are accepted without effect or rejected, the warning that names them, their abbreviations, and a note in `--help`.
 
-/// A flag, and what it changes.
+/// A flag of `bench_serving` and its effect.
 #[derive(Debug)]
 pub struct ServingFlag {
-    /// The name, without its dashes.
+    /// Name without its leading dashes.
     pub name: &'static str,
     pub effect: FlagEffect,
 }
 
-/// What a flag changes.
+/// The effect of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlagEffect {
-    /// A request: its bytes, or where it goes.
+    /// Changes requests: their bytes, or their target.
     Request,
-    /// When requests are sent, and what is done before them.
+    /// Changes send times, or the steps before the run.
     Schedule,
-    /// The report, its files, or what is shown during the run.
+    /// Changes the report, its files, or the progress.
     Output,
-    /// Nothing here, for this reason: it is accepted with a warning.
+    /// No effect, for this reason; accepted with a warning.
     Without(FlagArgument, &'static str),
-    /// It is refused, for this reason.
-    Refused(FlagArgument, &'static str),
+    /// Rejected, for this reason.
+    Rejected(FlagArgument, &'static str),
 }
 
-/// What follows a flag that has no argument of its own among ours.
+/// The argument of a flag without effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlagArgument {
     Nothing,
     Value,
 }
 
-const IMAGES: &str = "mcctl makes no images; sglang.bench_serving measures models that read them";
-const NO_STATISTICS: &str = "prompts are prepared without counting tokens anyway";
+const IMAGES: &str = "mcctl sends only text; use sglang.bench_serving for image models";
+const NO_STATISTICS: &str = "mcctl never counts tokens while preparing prompts";
 const TRACE_TIMES: &str =
-    "a mooncake trace is sent at its recorded times anyway; --ignore-trace-timestamps sends it at --request-rate";
-const NO_DOWNLOAD: &str = "mcctl downloads no trace; --dataset-path names it";
-const OWN_CLIENT: &str = "mcctl is its own client, with one thread";
+    "mcctl always sends a trace at its recorded times; --ignore-trace-timestamps sends it at --request-rate";
+const NO_DOWNLOAD: &str = "mcctl does not download traces; use --dataset-path";
+const OWN_CLIENT: &str = "mcctl has its own client with one thread";
 
 /// The flags of `bench_serving` 0.5.23, in the order of its source.
 #[rustfmt::skip]
@@ -61,11 +61,11 @@ pub const SERVING: [ServingFlag; 87] = [
     ServingFlag { name: "random-input-len", effect: FlagEffect::Request },
     ServingFlag { name: "random-output-len", effect: FlagEffect::Request },
     ServingFlag { name: "random-range-ratio", effect: FlagEffect::Request },
-    ServingFlag { name: "image-count", effect: FlagEffect::Refused(FlagArgument::Value, IMAGES) },
-    ServingFlag { name: "image-resolution", effect: FlagEffect::Refused(FlagArgument::Value, IMAGES) },
-    ServingFlag { name: "random-image-count", effect: FlagEffect::Refused(FlagArgument::Nothing, IMAGES) },
-    ServingFlag { name: "image-format", effect: FlagEffect::Refused(FlagArgument::Value, IMAGES) },
-    ServingFlag { name: "image-content", effect: FlagEffect::Refused(FlagArgument::Value, IMAGES) },
+    ServingFlag { name: "image-count", effect: FlagEffect::Rejected(FlagArgument::Value, IMAGES) },
+    ServingFlag { name: "image-resolution", effect: FlagEffect::Rejected(FlagArgument::Value, IMAGES) },
+    ServingFlag { name: "random-image-count", effect: FlagEffect::Rejected(FlagArgument::Nothing, IMAGES) },
+    ServingFlag { name: "image-format", effect: FlagEffect::Rejected(FlagArgument::Value, IMAGES) },
+    ServingFlag { name: "image-content", effect: FlagEffect::Rejected(FlagArgument::Value, IMAGES) },
     ServingFlag { name: "request-rate", effect: FlagEffect::Schedule },
     ServingFlag { name: "use-trace-timestamps", effect: FlagEffect::Without(FlagArgument::Nothing, TRACE_TIMES) },
     ServingFlag { name: "max-concurrency", effect: FlagEffect::Schedule },
@@ -130,7 +130,7 @@ pub const SERVING: [ServingFlag; 87] = [
     ServingFlag { name: "rust-worker-threads", effect: FlagEffect::Without(FlagArgument::Value, OWN_CLIENT) },
 ];
 
-/// The flags of `bench_multiturn.py`. All of them have an effect, or repeat what is so anyway.
+/// The flags of `bench_multiturn.py`. All are accepted.
 pub const MULTI_TURN: [&str; 24] = [
     "num-clients",
     "max-parallel",
@@ -158,7 +158,7 @@ pub const MULTI_TURN: [&str; 24] = [
     "api-format",
 ];
 
-/// The flags of each kind of effect, for `--help`.
+/// Returns the flags per effect, for `--help`.
 pub fn summary() -> String {
     let of = |kind: fn(&FlagEffect) -> bool| {
         let names = SERVING.iter().filter(|flag| kind(&flag.effect)).map(|flag| format!("--{}", flag.name));
@@ -166,17 +166,17 @@ pub fn summary() -> String {
     };
     let with = SERVING.iter().filter(|flag| flag.effect.is_some()).count();
     format!(
-        "Flags of sglang.bench_serving 0.5.23: {with} of {} have an effect. Accepted without effect, with one warning: {}. Refused: {}, \
-         the datasets image and mmmu, and the backends sglang-embedding, vllm-embedding and gserver. A flag may be shortened as there: \
-         --num-prompt is --num-prompts.",
+        "Flags of sglang.bench_serving 0.5.23: {with} of {} have an effect. Accepted with a warning, without effect: {}. Rejected: {}, \
+         the datasets image and mmmu, and the backends sglang-embedding, vllm-embedding and gserver. Unambiguous prefixes of flags are \
+         accepted, e.g. --num-prompt for --num-prompts.",
         SERVING.len(),
         of(|effect| matches!(effect, FlagEffect::Without(..))),
-        of(|effect| matches!(effect, FlagEffect::Refused(..))),
+        of(|effect| matches!(effect, FlagEffect::Rejected(..))),
     )
 }
 
 impl FlagEffect {
-    /// Does the flag change anything?
+    /// Returns whether the flag has an effect.
     pub const fn is_some(&self) -> bool {
         matches!(self, FlagEffect::Request | FlagEffect::Schedule | FlagEffect::Output)
     }
@@ -187,20 +187,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn most_flags_have_an_effect_and_each_is_listed_once() {
+    fn most_flags_have_an_effect_and_names_are_unique() {
         let count = |kind: fn(&FlagEffect) -> bool| SERVING.iter().filter(|flag| kind(&flag.effect)).count();
-        let (with, without, refused) = (
+        let (with, without, rejected) = (
             count(FlagEffect::is_some),
             count(|effect| matches!(effect, FlagEffect::Without(..))),
-            count(|effect| matches!(effect, FlagEffect::Refused(..))),
+            count(|effect| matches!(effect, FlagEffect::Rejected(..))),
         );
-        assert!(with >= 58 && without <= 18, "{with} {without} {refused}");
-        assert_eq!(with + without + refused, SERVING.len());
+        assert!(with >= 58 && without <= 18, "{with} {without} {rejected}");
+        assert_eq!(with + without + rejected, SERVING.len());
         let mut names: Vec<&str> = SERVING.iter().map(|flag| flag.name).collect();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), SERVING.len());
-        let images = |flag: &&ServingFlag| matches!(flag.effect, FlagEffect::Refused(..));
+        let images = |flag: &&ServingFlag| matches!(flag.effect, FlagEffect::Rejected(..));
         assert!(SERVING.iter().filter(images).all(|flag| flag.name.contains("image")));
     }
 }

@@ -13,23 +13,23 @@ pub(super) const DEFAULT_PORT: u16 = 30_000;
 pub enum Backend {
     /// SGLang, native route /generate
     Sglang,
-    /// Same as sglang
+    /// Same as the backend sglang
     SglangNative,
-    /// SGLang, /v1/completions
+    /// SGLang, OpenAI route /v1/completions
     SglangOai,
-    /// SGLang, /v1/chat/completions
+    /// SGLang, OpenAI route /v1/chat/completions
     SglangOaiChat,
     /// Rejected: embeddings generate no tokens
     SglangEmbedding,
-    /// vLLM, /v1/completions
+    /// vLLM, OpenAI route /v1/completions
     Vllm,
-    /// vLLM, /v1/chat/completions
+    /// vLLM, OpenAI route /v1/chat/completions
     VllmChat,
     /// Rejected: embeddings generate no tokens
     VllmEmbedding,
-    /// LMDeploy, /v1/completions
+    /// LMDeploy, OpenAI route /v1/completions
     Lmdeploy,
-    /// LMDeploy, /v1/chat/completions
+    /// LMDeploy, OpenAI route /v1/chat/completions
     LmdeployChat,
     /// TensorRT-LLM ensemble, generate_stream route
     Trt,

@@ -24,7 +24,6 @@ const TOKENIZER_BYTES_MAX: u64 = 1 << 28;
 /// Default number of conversations, as in `bench_serving`; a trace is sent whole.
 const PROMPTS: u32 = 1000;
 
-/// A dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DatasetName {
     /// ShareGPT JSON array of conversations; all turns are sent
@@ -46,16 +45,16 @@ pub enum DatasetName {
     /// JSONL of long contexts, each with one question
     #[value(name = "longbench_v2", alias = "longbench")]
     Longbench,
-    /// JSONL of dialogues
+    /// JSONL of dialogues with alternating texts
     Ultrachat,
     /// JSONL of long texts, each with several questions
     Loogle,
     /// JSONL of turns with a category; only the first turn is sent
     SpeedBench,
-    /// Rejected: needs images
+    /// Rejected: its requests contain images
     #[value(hide = true)]
     Image,
-    /// Rejected: needs images
+    /// Rejected: its requests contain images
     #[value(hide = true)]
     Mmmu,
 }
@@ -105,7 +104,6 @@ pub enum GroupDistribution {
     Zipf,
 }
 
-/// Dataset flags.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Dataset")]
 pub struct DatasetArgs {

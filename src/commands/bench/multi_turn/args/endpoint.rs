@@ -17,18 +17,18 @@ use crate::engine::load::target::{ExchangeLimits, HttpProtocol, LoadTarget, Tls,
 /// The API of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Api {
-    /// SGLang native, /generate
+    /// SGLang native route /generate, token IDs
     #[value(alias = "sglang")]
     Generate,
-    /// /v1/chat/completions
+    /// OpenAI route /v1/chat/completions, messages
     #[value(alias = "openai")]
     Chat,
-    /// /v1/completions
+    /// OpenAI route /v1/completions, text
     Completions,
     /// Truss, the completions dialect under its own path
     #[value(skip)]
     Truss,
-    /// TensorRT-LLM, generate_stream
+    /// TensorRT-LLM ensemble route generate_stream
     #[value(skip)]
     TensorRt,
 }
@@ -46,7 +46,6 @@ impl Api {
     }
 }
 
-/// Endpoint flags.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Endpoint")]
 pub struct EndpointArgs {

@@ -15,20 +15,19 @@ pub enum GapDistribution {
     Poisson,
     /// Uniform between 0 and twice the mean
     Uniform,
-    /// Equal gaps
+    /// All gaps are equal
     Constant,
 }
 
 /// Which ready conversation is sent next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ReadyPolicy {
-    /// A random one
+    /// A random ready conversation
     Random,
     /// The one that has been ready longest
     Fifo,
 }
 
-/// Load flags.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Load")]
 pub struct LoadArgs {

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use crate::commands::error::Failure;
 
-/// Report flags.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Report")]
 pub struct OutputArgs {
@@ -32,7 +31,7 @@ pub struct OutputArgs {
     /// Label stored in the lines of --output-file and --log-file
     #[arg(long, value_name = "WORD")]
     pub tag: Option<String>,
-    /// Overwrite existing files
+    /// Overwrite output files that already exist
     #[arg(long)]
     pub overwrite: bool,
     /// Continue the interrupted run that wrote this --records file: completed requests are not repeated, new ones are appended

@@ -32,7 +32,6 @@ pub enum Phase {
     Repeat,
 }
 
-/// Phase flags.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Caches")]
 pub struct PhasesArgs {

@@ -10,23 +10,21 @@ use crate::engine::load::session::Control;
 /// Default number of steps with `--profile-by-stage`, as in `bench_serving`.
 const STAGE_STEPS: u32 = 5;
 
-/// A profiler activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ProfileActivity {
-    /// CPU functions
+    /// Functions on the CPU
     Cpu,
-    /// GPU kernels
+    /// Kernels on the GPU
     Gpu,
-    /// The CUDA profiler
+    /// The profiler of CUDA
     CudaProfiler,
     /// Kernels on Intel GPUs
     Xpu,
-    /// GPU memory snapshot
+    /// Snapshot of GPU memory
     Mem,
 }
 
-/// Profiler flags.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Profiler")]
 pub struct ProfileArgs {
@@ -42,7 +40,7 @@ pub struct ProfileArgs {
     /// Profile this many forward steps; /stop_profile is not called [default: until the run ends]
     #[arg(long, value_name = "N")]
     pub profile_steps: Option<u32>,
-    /// Same as --profile-steps
+    /// Other name of --profile-steps
     #[arg(long, value_name = "N")]
     pub profile_num_steps: Option<u32>,
     /// Profile prefill and decode separately

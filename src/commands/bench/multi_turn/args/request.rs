@@ -23,11 +23,10 @@ pub enum AdapterDistribution {
     Skewed,
 }
 
-/// Request flags.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Request")]
 pub struct RequestArgs {
-    /// Sampling temperature
+    /// Sampling temperature, 0 to 100
     #[arg(long, default_value_t = 0.0, value_name = "T", value_parser = temperature)]
     pub temperature: f64,
     /// Nucleus sampling: total probability of the candidate tokens; 1 is not sent
@@ -39,7 +38,7 @@ pub struct RequestArgs {
     /// Do not stream: each response is one document, so TTFT equals the E2E latency and ITL is not measured
     #[arg(long)]
     pub disable_stream: bool,
-    /// Request log probabilities
+    /// Request log probabilities of output tokens
     #[arg(long)]
     pub return_logprob: bool,
     /// Number of top log probabilities per token; chat and completions also need --return-logprob

@@ -7,7 +7,6 @@ use crate::engine::http::Fetcher;
 use crate::engine::load::server::{BYTES_MAX, CALL, ServerClient};
 use crate::engine::load::target::LoadTarget;
 
-/// Counter flags.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Counters")]
 pub struct ServerArgs {

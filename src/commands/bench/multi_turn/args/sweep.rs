@@ -2,7 +2,6 @@
 
 use crate::engine::load::sweep::Values;
 
-/// Sweep flags.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Sweep")]
 pub struct SweepArgs {
@@ -20,9 +19,7 @@ pub struct SweepArgs {
 /// The swept parameter with its values.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Sweep {
-    /// Requests per second
     Rate(Vec<f64>),
-    /// Concurrent conversations.
     Concurrency(Vec<f64>),
 }
 

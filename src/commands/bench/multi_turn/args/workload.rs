@@ -11,7 +11,6 @@ use crate::engine::load::{Distribution, Seed};
 /// Maximum turns of all conversations together; each takes about 16 bytes before anything is sent.
 const TURNS_MAX: u64 = 1 << 26;
 
-/// Workload flags.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Workload")]
 pub struct WorkloadArgs {
@@ -24,13 +23,13 @@ pub struct WorkloadArgs {
     /// Length of the later questions, tokens [default: as --request-length]
     #[arg(long, value_name = "TOKENS")]
     pub sub_question_input_length: Option<Distribution>,
-    /// Output length, tokens
+    /// Output length of each response, tokens
     #[arg(long, alias = "output-tokens", default_value = "64", value_name = "TOKENS")]
     pub output_length: Distribution,
     /// Draw constant lengths between RATIO times their value and their value
     #[arg(long, default_value_t = 1.0, value_name = "RATIO", value_parser = number::ratio)]
     pub range_ratio: f64,
-    /// Turns per conversation
+    /// Number of turns per conversation
     #[arg(long, alias = "turns", default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub num_rounds: u32,
     /// Minimum turns per conversation; 0 uses --num-rounds
@@ -101,7 +100,7 @@ impl WorkloadArgs {
         Ok(made)
     }
 
-    /// Builds synthetic conversations.
+    /// Builds synthetic conversations from the length flags.
     fn synthetic(&self, api: Api, seed: Seed) -> Result<ConfiguredWorkload, Failure> {
         let or = |rounds: u32| if rounds == 0 { self.num_rounds } else { rounds };
         let (least, most) = (or(self.min_rounds), or(self.max_rounds));

@@ -1,4 +1,4 @@
-//! Files that are written while the run goes.
+//! Files that are written during the run.
 
 pub(in crate::commands::bench) mod record;
 mod resume;
@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use crate::commands::bench::multi_turn::args::{Backend, Sweep};
 use crate::commands::bench::multi_turn::files::record::{PassEnd, PassStart, RecordsHeader, RequestRecord, SCHEMA};
-use crate::commands::bench::multi_turn::files::serving::{Flags, Lengths, Serving};
-use crate::commands::bench::multi_turn::files::writer::{Manner, Opened, Which, Writer};
+use crate::commands::bench::multi_turn::files::serving::{DatasetLengths, PassTotals, ResultSettings};
+use crate::commands::bench::multi_turn::files::writer::{FileId, OutputFileSet, OutputWriter};
 use crate::commands::bench::multi_turn::progress::Screen;
 use crate::commands::bench::multi_turn::report::{Identity, utc};
 use crate::commands::bench::multi_turn::{Api, Args};
@@ -20,48 +20,48 @@ use crate::engine::env::{Env, RealEnv};
 use crate::engine::load::session::{AfterPass, Observer, PassId, PassResult};
 use crate::engine::load::{LiveCounters, TimedRequest};
 
-pub(super) use resume::Resumed;
-pub(in crate::commands::bench) use writer::Manner as OpenManner;
-pub(in crate::commands::bench) use writer::open;
+pub(super) use resume::ResumedRun;
+pub(super) use writer::OutputFileError;
+pub(in crate::commands::bench) use writer::{OpenMode, open};
 
-/// The observer.
+/// Observer that writes the files.
 pub(super) struct OutputFiles {
-    writer: Writer,
-    records: Option<Which>,
-    csv: Option<Which>,
-    serving: Option<Which>,
-    rounds: Option<Which>,
-    flags: Flags,
-    /// Are the figures of bench_serving wanted beside its file, and what they are.
+    writer: OutputWriter,
+    records: Option<FileId>,
+    csv: Option<FileId>,
+    serving: Option<FileId>,
+    rounds: Option<FileId>,
+    flags: ResultSettings,
+    /// Keep the result line for the report of `bench serving`.
     keep: bool,
     figures: Option<serde_json::Value>,
     sweep: Option<Sweep>,
-    /// The pass in hand, by its number, and what the last two files need of it.
+    /// Number of the current pass.
     pass: u32,
-    sums: Serving,
+    sums: PassTotals,
     csv_begun: bool,
-    /// What is gone on with; so many of its passes are over.
-    resumed: Option<Resumed>,
-    over: u32,
+    resumed: Option<ResumedRun>,
+    /// Passes that are complete in the resumed run.
+    resumed_passes: u32,
 }
 
 impl OutputFiles {
-    /// Open what `args` name, and write the head of the records.
+    /// Opens the files of `args` and writes the header of the records.
     ///
     /// # Errors
-    /// One cannot be written.
+    /// A file cannot be opened, or the records to resume are invalid.
     pub(super) fn open(args: &Args, identity: &Identity, work: &str, screen: &Screen) -> Result<OutputFiles, Failure> {
         let output = &args.output;
-        let mut opened = Opened::default();
-        let new = if output.overwrite { Manner::Over } else { Manner::New };
+        let mut opened = OutputFileSet::default();
+        let new = if output.overwrite { OpenMode::Overwrite } else { OpenMode::New };
         let mut add = |path: Option<&std::path::PathBuf>, manner| path.map(|path| opened.add(path, manner)).transpose();
         let records = add(output.records.as_ref(), new)?;
-        // Read before it grows.
+        // Read the records before appending to them.
         let earlier = output.resume.as_deref().map(|path| resume::read(path, work)).transpose()?;
-        let resumed = add(output.resume.as_ref(), Manner::Append)?;
+        let resumed = add(output.resume.as_ref(), OpenMode::Append)?;
         let csv = add(output.csv.as_ref(), new)?;
-        let serving = add(output.output_file.as_ref(), Manner::Append)?;
-        let rounds = add(output.log_file.as_ref(), Manner::Append)?;
+        let serving = add(output.output_file.as_ref(), OpenMode::Append)?;
+        let rounds = add(output.log_file.as_ref(), OpenMode::Append)?;
         let mut writer = opened.start(screen.clone())?;
         if let Some(which) = records {
             writer.json(
@@ -78,7 +78,7 @@ impl OutputFiles {
         };
         let backend = args.endpoint.backend.map_or_else(by_route, Backend::name);
         let dataset = &args.workload.dataset;
-        let flags = Flags {
+        let flags = ResultSettings {
             tag: output.tag.clone(),
             backend,
             dataset: args.dataset(),
@@ -87,7 +87,7 @@ impl OutputFiles {
             goodput: args.goals.goodput.clone(),
             details: output.output_details,
             cache_report: !args.serving || output.cache_report,
-            lengths: args.serving.then_some(Lengths {
+            lengths: args.serving.then_some(DatasetLengths {
                 sharegpt_output: dataset.sharegpt_output_len,
                 input: dataset.random_input_len,
                 output: dataset.random_output_len,
@@ -106,20 +106,20 @@ impl OutputFiles {
             figures: None,
             sweep: args.sweep.sweep(),
             pass: 0,
-            sums: Serving::default(),
+            sums: PassTotals::default(),
             csv_begun: false,
-            over: earlier.as_ref().map_or(0, Resumed::over),
+            resumed_passes: earlier.as_ref().map_or(0, ResumedRun::completed_passes),
             resumed: earlier,
         })
     }
 
-    /// What is gone on with.
-    pub(super) fn resumed(&mut self) -> Option<Resumed> {
+    /// Returns the run to resume, once.
+    pub(super) fn resumed(&mut self) -> Option<ResumedRun> {
         self.resumed.take()
     }
 
-    /// The flags, with the load of the pass in hand: a sweep has a pass per load.
-    fn flags_of_pass(&self) -> Flags {
+    /// Returns the settings with the load of the current pass: a sweep has one pass per load.
+    fn flags_of_pass(&self) -> ResultSettings {
         let mut flags = self.flags.clone();
         let at = |loads: &[f64]| loads.get(self.pass as usize).copied();
         match &self.sweep {
@@ -133,13 +133,13 @@ impl OutputFiles {
         flags
     }
 
-    /// The figures of the last pass, where they are wanted.
+    /// Returns the result line of the last pass for `bench serving`.
     pub(super) fn figures(&mut self) -> Option<serde_json::Value> {
         self.figures.take()
     }
 
-    /// Close them; what is wrong with them, a sentence each.
-    pub(super) fn finish(&mut self) -> Vec<String> {
+    /// Closes the files and returns their errors.
+    pub(super) fn finish(&mut self) -> Vec<OutputFileError> {
         self.writer.finish()
     }
 
@@ -150,8 +150,8 @@ impl OutputFiles {
 
 impl Observer for OutputFiles {
     fn pass_started(&mut self, pass: &PassId, conversations: u64, requests: u64, live: &Arc<LiveCounters>) {
-        self.sums = Serving::begins(live, &self.flags);
-        if self.pass < self.over {
+        self.sums = PassTotals::begins(live, &self.flags);
+        if self.pass < self.resumed_passes {
             return;
         }
         if let Some(which) = self.records {
@@ -181,8 +181,8 @@ impl Observer for OutputFiles {
             if let Some(which) = self.csv {
                 let headers = !std::mem::replace(&mut self.csv_begun, true);
                 let mut csv = csv::WriterBuilder::new().has_headers(headers).from_writer(Vec::with_capacity(512));
-                csv.serialize(&line).expect("a flat row into memory");
-                self.writer.line(which, csv.into_inner().expect("memory takes all"));
+                csv.serialize(&line).expect("a flat row");
+                self.writer.line(which, csv.into_inner().expect("writing to memory cannot fail"));
             }
         }
         if self.serving.is_some() || self.rounds.is_some() || self.keep {
@@ -191,7 +191,7 @@ impl Observer for OutputFiles {
     }
 
     fn pass_ended(&mut self, pass: &PassResult) -> AfterPass {
-        if self.pass < self.over {
+        if self.pass < self.resumed_passes {
             self.pass += 1;
             return AfterPass::Continue;
         }
@@ -213,8 +213,8 @@ impl Observer for OutputFiles {
                 self.writer.json(which, &line);
             }
             if self.keep {
-                // The document has each request elsewhere.
-                Serving::without_details(&mut line);
+                // The report has the requests elsewhere.
+                PassTotals::without_details(&mut line);
                 self.figures = Some(line);
             }
         }

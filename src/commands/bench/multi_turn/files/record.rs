@@ -1,6 +1,6 @@
-//! A request as a line: schema `mcctl.bench.record/1`, and the columns of the CSV file.
+//! A request as a JSON line (schema `mcctl.bench.record/1`) and as a CSV row.
 //!
-//! Times are seconds since the start of the pass. What the server does not tell is null (empty).
+//! Times are seconds since the start of the pass. Values that the server does not report are null (empty in CSV).
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use crate::engine::load::session::PassId;
 use crate::engine::load::target::{Exchange, ExchangeOutcome};
 use crate::engine::load::{TimedRequest, Turn};
 
-/// The schema's name.
+/// Name of the schema.
 pub(in crate::commands::bench) const SCHEMA: &str = "mcctl.bench.record/1";
 
-/// The first line.
+/// First line of the records.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(in crate::commands::bench) struct RecordsHeader {
     pub schema: String,
     pub run: Identity,
-    /// A digest of all that decides what is asked: equal ones ask the same of the same servers.
+    /// Digest of everything that determines the requests.
     pub work: String,
 }
 
-/// A pass begins.
+/// Line at the start of a pass.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(in crate::commands::bench) struct PassStart {
     pub pass: u32,
@@ -36,34 +36,35 @@ pub(in crate::commands::bench) struct PassStart {
     pub started: String,
 }
 
-/// A pass is over.
+/// Line at the end of a pass.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(in crate::commands::bench) struct PassEnd {
     pub pass: u32,
     pub completed: u64,
     pub failed: u64,
     pub unfinished: u64,
-    /// Was it told to stop? Then it is not complete.
+    /// The pass was stopped early.
     pub stopped: bool,
     pub seconds: f64,
 }
 
-/// One request.
+/// Line of one request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(in crate::commands::bench) struct RequestRecord {
-    /// Counted from zero, in the order of the run.
+    /// From zero, in the order of the run.
     pub pass: u32,
     pub side: String,
     pub name: String,
     pub block: u32,
-    /// Counted from zero.
+    /// Index of the conversation, from zero.
     pub conversation: u32,
-    /// Counted from one.
+    /// Number of the turn, from one.
     pub turn: u32,
     pub planned_s: f64,
+    /// Earliest possible send time.
     pub free_s: f64,
     pub begun_s: f64,
-    /// Of the time before it, what a busy server had asked for.
+    /// Part of the time before `begun_s` spent in Retry-After pauses.
     #[serde(default)]
     pub waited_s: f64,
     pub wrote_s: f64,
@@ -88,11 +89,12 @@ pub(in crate::commands::bench) struct RequestRecord {
     pub bad_frames: u32,
     /// `ok`, or the kind of failure.
     pub outcome: String,
-    /// What was said with a failure.
+    /// Error message of a failure.
     pub said: String,
 }
 
 impl RequestRecord {
+    /// Returns the line of `record`.
     pub fn of(pass: u32, id: &PassId, record: &TimedRequest) -> RequestRecord {
         let (exchange, answer) = (&record.exchange, &record.exchange.answer);
         let cached = answer.cached.as_ref();
@@ -132,7 +134,7 @@ impl RequestRecord {
         }
     }
 
-    /// The record again, as far as a report needs it: of a failure its kind and words stay.
+    /// Returns the record, as far as a report needs it. Of a failure, kind and message are kept.
     pub fn record(&self) -> TimedRequest {
         let at = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
         let cached = self.device_tokens.map(|device| CachedTokens {
@@ -179,22 +181,22 @@ impl RequestRecord {
     }
 }
 
-/// The outcome of a word; an unknown one is a connection that broke, with its word among what is said.
-fn outcome(word: &str, said: &str) -> ExchangeOutcome {
-    let said = said.to_owned();
-    match word {
+/// Parses an outcome. An unknown kind becomes a broken connection with the kind in its message.
+fn outcome(kind: &str, message: &str) -> ExchangeOutcome {
+    let message = message.to_owned();
+    match kind {
         "ok" => ExchangeOutcome::Ok,
-        "no connection" => ExchangeOutcome::Connect(said),
-        "connection broke" => ExchangeOutcome::Broken(said),
+        "no connection" => ExchangeOutcome::Connect(message),
+        "connection broke" => ExchangeOutcome::Broken(message),
         "stream cut off" => ExchangeOutcome::CutOff,
-        "error in the stream" => ExchangeOutcome::Refused(said),
+        "error in the stream" => ExchangeOutcome::Refused(message),
         "no tokens" => ExchangeOutcome::NoTokens,
-        "no stream" => ExchangeOutcome::NoStream(said),
-        "bug in mcctl" => ExchangeOutcome::Bug(said),
+        "no stream" => ExchangeOutcome::NoStream(message),
+        "bug in mcctl" => ExchangeOutcome::Bug(message),
         "time-out" => ExchangeOutcome::TimedOut(Duration::ZERO),
-        _ => match word.strip_prefix("status ").and_then(|status| status.parse().ok()) {
-            Some(status) => ExchangeOutcome::Status { status, message: said, retry_after: None },
-            None => ExchangeOutcome::Broken(format!("{word}: {said}")),
+        _ => match kind.strip_prefix("status ").and_then(|status| status.parse().ok()) {
+            Some(status) => ExchangeOutcome::Status { status, message, retry_after: None },
+            None => ExchangeOutcome::Broken(format!("{kind}: {message}")),
         },
     }
 }
@@ -232,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_read_back_as_it_was_written_and_gives_its_record() {
+    fn a_line_round_trips_to_its_record() {
         let line = line();
         let text = serde_json::to_string(&line).expect("text keys");
         let read: RequestRecord = serde_json::from_str(&text).expect("our own");
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_failure_keeps_its_word() {
+    fn every_outcome_round_trips() {
         for word in [
             "ok",
             "no connection",
@@ -261,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_csv_has_a_cell_for_each_column() {
+    fn a_csv_row_has_one_cell_per_column() {
         let mut csv = csv::Writer::from_writer(Vec::new());
         csv.serialize(line()).expect("flat");
         let text = String::from_utf8(csv.into_inner().expect("memory")).expect("text");

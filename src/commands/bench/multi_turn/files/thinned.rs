@@ -1,44 +1,44 @@
-//! Values kept one by one, for the percentiles that other programs compute from a sorted list.
+//! Stores values for exact percentiles, as other tools compute them. A long run keeps every n-th value.
 
-/// So many are kept: 8 MiB. Of a longer run, every n-th.
+/// Maximum stored values: 8 MiB.
 const KEPT_MAX: usize = 1 << 20;
 
-/// See the module.
+/// Values of a run, thinned to a bounded number.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sample {
+pub(super) struct ThinnedSample {
     values: Vec<f64>,
-    /// One of so many is kept; zero is one.
+    /// Every n-th value is stored; 0 means 1.
     every: u64,
-    seen: u64,
+    count: u64,
     sum: f64,
     squares: f64,
     max: f64,
 }
 
-impl Sample {
+impl ThinnedSample {
     pub(super) fn add(&mut self, value: f64) {
         let every = self.every.max(1);
-        if self.seen.is_multiple_of(every) {
+        if self.count.is_multiple_of(every) {
             if self.values.len() == KEPT_MAX {
-                let mut place = 0;
+                let mut index = 0;
                 self.values.retain(|_| {
-                    place += 1;
-                    place % 2 == 1
+                    index += 1;
+                    index % 2 == 1
                 });
                 self.every = every * 2;
             }
-            if self.seen.is_multiple_of(self.every.max(1)) {
+            if self.count.is_multiple_of(self.every.max(1)) {
                 self.values.push(value);
             }
         }
-        self.seen += 1;
+        self.count += 1;
         self.sum += value;
         self.squares += value * value;
         self.max = self.max.max(value);
     }
 
     pub(super) fn mean(&self) -> f64 {
-        if self.seen == 0 { 0.0 } else { self.sum / self.seen as f64 }
+        if self.count == 0 { 0.0 } else { self.sum / self.count as f64 }
     }
 
     pub(super) fn sum(&self) -> f64 {
@@ -49,23 +49,22 @@ impl Sample {
         self.max
     }
 
-    /// The deviation of the values, not of their mean.
+    /// Returns the standard deviation of the values.
     pub(super) fn deviation(&self) -> f64 {
-        if self.seen == 0 { 0.0 } else { (self.squares / self.seen as f64 - self.mean().powi(2)).max(0.0).sqrt() }
+        if self.count == 0 { 0.0 } else { (self.squares / self.count as f64 - self.mean().powi(2)).max(0.0).sqrt() }
     }
 
-    pub(super) fn sorted(&self) -> Sorted {
+    pub(super) fn sorted(&self) -> SortedSample {
         let mut values = self.values.clone();
         values.sort_by(f64::total_cmp);
-        Sorted(values)
+        SortedSample(values)
     }
 }
 
-/// In order.
-pub(super) struct Sorted(Vec<f64>);
+pub(super) struct SortedSample(Vec<f64>);
 
-impl Sorted {
-    /// As NumPy's: between the two nearest values, in a straight line.
+impl SortedSample {
+    /// Returns a quantile with linear interpolation, as NumPy does.
     pub(super) fn between(&self, q: f64) -> f64 {
         let Some(last) = self.0.len().checked_sub(1) else { return 0.0 };
         let at = q * last as f64;
@@ -74,7 +73,7 @@ impl Sorted {
         self.0[low.min(last)] * (1.0 - part) + self.0[high] * part
     }
 
-    /// As `bench_multiturn.py`'s: the value at place q n, rounded down.
+    /// Returns the value at index q n, rounded down, as `bench_multiturn.py` does.
     pub(super) fn nearest(&self, q: f64) -> f64 {
         let Some(last) = self.0.len().checked_sub(1) else { return 0.0 };
         self.0[((q * self.0.len() as f64) as usize).min(last)]
@@ -86,8 +85,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_those_of_the_programs_that_are_matched() {
-        let mut sample = Sample::default();
+    fn quantiles_match_numpy_and_bench_multiturn() {
+        let mut sample = ThinnedSample::default();
         assert_eq!((sample.mean(), sample.deviation(), sample.sorted().between(0.5)), (0.0, 0.0, 0.0));
         (1..=10).rev().for_each(|value| sample.add(f64::from(value)));
         let sorted = sample.sorted();
@@ -97,8 +96,8 @@ mod tests {
     }
 
     #[test]
-    fn a_long_run_keeps_a_bounded_part_of_its_values_from_all_over_it() {
-        let mut sample = Sample::default();
+    fn a_long_run_keeps_a_bounded_uniform_sample() {
+        let mut sample = ThinnedSample::default();
         let n = 5 * KEPT_MAX as u64;
         (0..n).for_each(|value| sample.add(value as f64));
         assert!(sample.values.len() <= KEPT_MAX && sample.values.len() > KEPT_MAX / 4);

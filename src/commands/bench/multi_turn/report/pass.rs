@@ -1,10 +1,11 @@
-//! One measured run.
+//! The report of one pass.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::commands::bench::caveat::BenchCaveat;
 use crate::commands::bench::multi_turn::Args;
 use crate::commands::bench::multi_turn::goals::GoalsReport;
 use crate::commands::bench::multi_turn::report::ms;
@@ -15,69 +16,66 @@ use crate::engine::load::session::PassResult;
 use crate::engine::load::target::LoadTarget;
 use crate::engine::load::{LatencyHistogram, LatencySummary, RunStats};
 
-/// A measured run.
+/// The report of a pass.
 #[derive(Debug, Serialize)]
 pub(in crate::commands::bench) struct PassReport {
     pub name: String,
     pub side: String,
     pub block: u32,
     pub target: String,
-    /// Requests that were sent: ok, failed and unfinished.
+    /// Sent requests: succeeded, failed and unfinished.
     pub sent: u64,
     pub completed: u64,
     pub failed: u64,
     pub unfinished: u64,
     pub failures: BTreeMap<String, FailureSummary>,
     pub bad_frames: u64,
-    /// Seconds from the first request to the last end.
+    /// Seconds from the first send to the last response.
     pub seconds: f64,
     pub requests_per_s: f64,
     pub input_tokens_per_s: f64,
     pub output_tokens_per_s: f64,
     pub tokens: TokenTotals,
-    /// From the planned instant to the first token.
+    /// From the scheduled send time to the first token.
     pub ttft: Option<LatencySummary>,
     /// From the last byte of the request to the first token.
     pub ttft_from_send: Option<LatencySummary>,
-    /// Between tokens.
     pub itl: Option<LatencySummary>,
     pub tpot: Option<LatencySummary>,
     pub e2e: Option<LatencySummary>,
-    /// The generator's own: from the instant at which a request could be sent to its last byte.
+    /// Generator lag: from the time a request could be sent to its last byte.
     pub lag: Option<LatencySummary>,
-    /// Of requests for a place under the cap, part of all latencies that count from the plan.
+    /// Wait for a concurrency slot; part of all latencies from the scheduled send time.
     pub wait: Option<LatencySummary>,
-    /// By the server's word.
+    /// As reported by the server.
     pub queue: Option<LatencySummary>,
-    /// By the server's word.
+    /// Wait for L3, as reported by the server.
     pub storage_wait: Option<LatencySummary>,
     pub turns: Vec<TurnRow>,
-    /// What the server's other routes told of it.
+    /// Caches and counters, from the server's other routes.
     pub server: Option<ServerObservation>,
     pub distributions: Distributions,
     pub series: SeriesReport,
-    /// Requests that met the limits, and the steady state.
     pub goals: Option<GoalsReport>,
     pub generator: GeneratorReport,
-    /// Why the figures may be doubted.
-    pub doubts: Vec<String>,
-    /// Are there passes of several blocks? Then each is named.
+    #[serde(rename = "doubts")]
+    pub caveats: Vec<BenchCaveat>,
+    /// The run has several blocks, so labels include the block.
     #[serde(skip)]
     pub in_blocks: bool,
 }
 
-/// How the generator itself fared.
+/// Load of the generator itself.
 #[derive(Debug, Serialize)]
 pub(in crate::commands::bench) struct GeneratorReport {
-    /// Of its processor, in its busiest second: 1 is all of it.
+    /// CPU share in the busiest second: 1 is a whole processor.
     pub processor_share: Option<f64>,
-    /// How long what came in had lain unread.
+    /// Time that received data waited to be read.
     pub read_delay: Option<LatencySummary>,
-    /// Connections that were opened.
     pub connections: u64,
-    /// Requests that were sent once more, since the server had closed their idle connection.
+    /// Requests sent again because the server had closed the idle connection.
     pub resent: u64,
-    /// Requests that were sent again, as a busy server asked.
+    /// Requests retried after 429 or 503.
     pub retried: u64,
 }
 
@@ -93,28 +91,28 @@ impl GeneratorReport {
     }
 }
 
-/// A kind of failure.
+/// Failures of one kind.
 #[derive(Debug, Serialize)]
 pub(in crate::commands::bench) struct FailureSummary {
     pub count: u64,
-    /// The first one's words.
+    /// Message of the first failure.
     pub first: String,
 }
 
-/// One turn of all conversations.
+/// Figures of one turn of all conversations.
 #[derive(Debug, Serialize)]
 pub(in crate::commands::bench) struct TurnRow {
-    /// Counted from one.
+    /// Number of the turn, from one.
     pub turn: usize,
     pub requests: u64,
     pub tokens: TokenTotals,
     pub ttft: Option<LatencySummary>,
     pub e2e: Option<LatencySummary>,
-    /// The first and the third quarter of the times to the first token, where there are four.
+    /// First and third quartile of TTFT; `None` with fewer than four requests.
     pub ttft_quartiles_ms: Option<[f64; 2]>,
 }
 
-/// Values in milliseconds, each with the share of all that lies at or below it.
+/// Cumulative distributions: values in milliseconds, each with the share of values at or below it.
 #[derive(Debug, Serialize)]
 pub(in crate::commands::bench) struct Distributions {
     pub ttft: Vec<(f64, f64)>,
@@ -123,12 +121,11 @@ pub(in crate::commands::bench) struct Distributions {
     pub e2e: Vec<(f64, f64)>,
 }
 
-/// How it went over the time.
 #[derive(Debug, Serialize)]
 pub(in crate::commands::bench) struct SeriesReport {
-    /// Width of a bucket.
+    /// Width of a bucket, seconds.
     pub width_s: f64,
-    /// From the start of the run on.
+    /// Buckets from the start of the pass.
     pub buckets: Vec<Bucket>,
 }
 
@@ -205,12 +202,12 @@ impl PassReport {
             series: SeriesReport::from(&tally.series),
             goals: None,
             generator: GeneratorReport::of(&pass.ran),
-            doubts: doubts(args, pass),
+            caveats: caveats(args, pass),
             in_blocks: false,
         }
     }
 
-    /// What it is called where there are several.
+    /// Returns the label of the pass in a report with several passes.
     pub fn label(&self) -> String {
         if self.in_blocks {
             format!("{} {} (block {})", self.side, self.name, self.block)
@@ -220,39 +217,28 @@ impl PassReport {
     }
 }
 
-/// Why the figures of a pass may be doubted.
-fn doubts(args: &Args, pass: &PassResult) -> Vec<String> {
+fn caveats(args: &Args, pass: &PassResult) -> Vec<BenchCaveat> {
     let (tally, all) = (&pass.tally, &pass.tally.all);
-    let mut doubts = Vec::new();
+    let mut caveats = Vec::new();
     if let (Some(lag), Some(ttft)) = (tally.lag.summary(), all.ttft.summary())
         && is_late(&lag, &ttft)
     {
-        doubts.push(format!(
-            "the generator was up to {:.1} ms late with its requests: this machine is too slow for the load, or busy",
-            ms(lag.p99.unwrap_or(lag.max))
-        ));
+        caveats.push(BenchCaveat::GeneratorLag { lag_ms: ms(lag.p99.unwrap_or(lag.max)) });
     }
     if let Some(wait) = tally.wait.summary()
         && wait.p50 > Duration::from_millis(1)
         && args.load.request_rate.is_finite()
     {
-        doubts.push(format!(
-            "half of the requests waited {:.1} ms and more for one of {} places in flight: the rate is above what the server \
-             or the cap allows",
-            ms(wait.p50),
-            args.load.max_parallel.map_or("unlimited".to_owned(), |most| most.to_string())
-        ));
+        caveats.push(BenchCaveat::ConcurrencyWait { p50_ms: ms(wait.p50), limit: args.load.max_parallel });
     }
-    doubts.extend(pass.ran.caveats().iter().map(ToString::to_string));
+    caveats.extend(pass.ran.caveats().iter().map(|caveat| BenchCaveat::Generator(caveat.to_string())));
     if all.tokens.uncounted > 0 {
-        doubts.push(format!(
-            "the server does not count its tokens: {} are counted as one a frame, and throughput and time per token with them",
-            all.tokens.uncounted
-        ));
+        caveats.push(BenchCaveat::UncountedTokens { frames: all.tokens.uncounted });
     }
     if tally.bad_frames > 0 {
-        doubts.push(format!("{} frames of the answers could not be read, and count for no token", tally.bad_frames));
+        caveats.push(BenchCaveat::UnreadableFrames { frames: tally.bad_frames });
     }
-    doubts.extend(pass.observed.iter().flat_map(|observed| observed.caveats.iter().map(ToString::to_string)));
-    doubts
+    let observed = pass.observed.iter().flat_map(|observed| &observed.caveats);
+    caveats.extend(observed.map(|caveat| BenchCaveat::Server(caveat.to_string())));
+    caveats
 }
