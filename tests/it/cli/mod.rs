@@ -1,6 +1,6 @@
 //! A sentence for each behaviour of the command line, through the built binary.
 
-mod bench_help;
+mod bench_flags;
 mod bench_store;
 mod bench_transfer;
 mod describe;
