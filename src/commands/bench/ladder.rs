@@ -9,7 +9,7 @@ use crate::commands::bench::caveat::{BenchCaveat, TierNotVerified, render_end};
 use crate::commands::bench::multi_turn::args::{Api, EndpointArgs, ServerArgs};
 use crate::commands::bench::multi_turn::execute;
 use crate::commands::bench::multi_turn::negative_numbers_are_values;
-use crate::commands::bench::multi_turn::preflight::check_reachable;
+use crate::commands::bench::multi_turn::preflight::check_endpoints_reachable;
 use crate::commands::bench::multi_turn::progress::Screen;
 use crate::commands::confirm::{self, ConfirmArgs};
 use crate::commands::error::{Exit, Failure, Outcome};
@@ -104,7 +104,7 @@ impl Args {
         let server = server.ok_or_else(|| {
             Failure::usage("the tier ladder needs the server's other routes").next("drop --no-server-calls")
         })?;
-        check_reachable([("A", &target)])?;
+        check_endpoints_reachable([("A", &target)])?;
         let info = info(&server)?;
         let device = info.device_tokens.unwrap_or(0);
         let rungs = self.rungs(device)?;

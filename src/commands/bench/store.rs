@@ -305,7 +305,7 @@ struct OperationReport {
     objects_per_s: f64,
     gb_per_s: f64,
     /// Latency of whole batches.
-    latency: Option<Summary>,
+    latency: Option<LatencySummary>,
     missing: u64,
     already_there: u64,
     /// Objects with fewer copies than `--replicas`.

@@ -63,7 +63,7 @@ pub(in crate::commands::bench) struct GoalsReport {
 
 impl GoalsReport {
     /// Computes the goals of a pass.
-    pub(super) fn of(args: &GoalsArgs, watched: &PassStats, pass: &Pass) -> GoalsReport {
+    pub(super) fn of(args: &GoalsArgs, watched: &PassStats, pass: &PassResult) -> GoalsReport {
         let (goodput, sent) = (&watched.goodput, pass.sent());
         let seconds = pass.tally.took().as_secs_f64();
         let share = |count: u64| if sent == 0 { 0.0 } else { count as f64 / sent as f64 };
@@ -90,7 +90,7 @@ impl GoalsReport {
     }
 
     /// Returns a caveat if the steady state of `pass` is too short for rates.
-    pub(super) fn caveat(&self, pass: &Pass) -> Option<BenchCaveat> {
+    pub(super) fn caveat(&self, pass: &PassResult) -> Option<BenchCaveat> {
         let e2e = pass.tally.all.e2e.summary().map(|e2e| e2e.mean.as_secs_f64());
         self.steady_state.as_ref()?.caveat(e2e)
     }

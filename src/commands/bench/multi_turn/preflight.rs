@@ -11,14 +11,14 @@ use crate::engine::load::target::{ConnectError, LoadTarget, check_reachable};
 /// # Errors
 /// A connection fails.
 pub(super) fn check_all_reachable(sides: &[LoadEndpoint]) -> Result<(), Failure> {
-    check_reachable(sides.iter().map(|side| (side.name.as_str(), &side.target)))
+    check_endpoints_reachable(sides.iter().map(|side| (side.name.as_str(), &side.target)))
 }
 
 /// As [`check_all_reachable`], for endpoints with their names.
 ///
 /// # Errors
 /// As [`check_all_reachable`].
-pub(in crate::commands::bench) fn check_reachable<'a>(
+pub(in crate::commands::bench) fn check_endpoints_reachable<'a>(
     sides: impl IntoIterator<Item = (&'a str, &'a LoadTarget)>,
 ) -> Result<(), Failure> {
     let mut checked: Vec<&LoadTarget> = Vec::new();
