@@ -22,11 +22,14 @@ const MIN_TEXT_COLUMN: usize = 16;
 /// A word up to this length is not broken to make a text column narrower.
 const MAX_UNBROKEN_WORD: usize = 40;
 
-/// Returns the width of the terminal at stdout in columns, or [`DEFAULT_WIDTH`] if stdout is not a terminal.
+/// Returns the width of the terminal at stdout in columns. If stdout is not a terminal, returns the variable `COLUMNS`, or else
+/// [`DEFAULT_WIDTH`].
 pub fn width() -> usize {
     let stdout = io::stdout();
     let size = if stdout.is_terminal() { terminal_size::terminal_size_of(stdout) } else { None };
-    size.map_or(DEFAULT_WIDTH, |(Width(columns), _)| usize::from(columns).max(MIN_WIDTH))
+    let columns = size.map(|(Width(columns), _)| usize::from(columns));
+    let columns = columns.or_else(|| std::env::var("COLUMNS").ok()?.parse().ok());
+    columns.map_or(DEFAULT_WIDTH, |columns| columns.max(MIN_WIDTH))
 }
 
 /// A section of a report.
@@ -174,10 +177,10 @@ impl ReportTable {
             return (natural, true);
         }
         let word = |text: &str| text.split(' ').map(length).max().unwrap_or(0);
-        let mut widths: Vec<usize> = columns.iter().map(|column| widest(*column).max(word(head(*column)))).collect();
+        let wrapped_heads: Vec<usize> = columns.iter().map(|column| widest(*column).max(word(head(*column)))).collect();
         let least: Vec<usize> = columns
             .iter()
-            .zip(&widths)
+            .zip(&wrapped_heads)
             .map(|(column, width)| match self.is_text(*column) {
                 true => {
                     let words = cells(*column).map(|cell| word(cell)).max().unwrap_or(0).min(MAX_UNBROKEN_WORD);
@@ -186,9 +189,13 @@ impl ReportTable {
                 false => *width,
             })
             .collect();
+        // Wrap headers no more than necessary, then text columns, the widest first.
+        let mut widths = natural;
         while total(&widths) > width {
-            let shrinks = (0..widths.len()).filter(|at| widths[*at] > least[*at]).max_by_key(|at| widths[*at]);
-            let Some(at) = shrinks else { return (widths, false) };
+            let heads = (0..widths.len()).filter(|at| widths[*at] > wrapped_heads[*at]);
+            let texts = (0..widths.len()).filter(|at| widths[*at] > least[*at]);
+            let widest_head = heads.max_by_key(|at| widths[*at] - wrapped_heads[*at]);
+            let Some(at) = widest_head.or_else(|| texts.max_by_key(|at| widths[*at])) else { return (widths, false) };
             widths[at] -= 1;
         }
         (widths, true)

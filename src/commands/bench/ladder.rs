@@ -304,19 +304,31 @@ fn render(report: &LadderReport, width: usize) -> String {
     if !report.ladder.fits.is_empty() {
         let mut rows = ReportTable::new("Linear fit over the lengths", &["tier", "fixed cost, ms", "tokens/s"]);
         for fit in &report.ladder.fits {
-            let rate = fit.tokens_per_s.map_or("not measurable".to_owned(), |rate| format!("{rate:.0}"));
+            let rate = fit.tokens_per_s.map_or("no increase".to_owned(), |rate| format!("{rate:.0}"));
             rows.row([fit.tier.name().to_owned(), format!("{:.1}", fit.fixed_ms), rate]);
         }
         text.push('\n');
         text.push_str(&rows.render(width));
     }
+    let agreement = match report.agrees {
+        Some(true) => "Cached tokens in the responses match the server's counters in every pass",
+        Some(false) => "Cached tokens in the responses differ from the server's counters",
+        None => "The server's counters were not available for comparison",
+    };
     text.push('\n');
+    text.push_str(&table::wrapped_line(agreement, width));
     text + &render_end(&report.caveats, &answer(report), width)
 }
 
-/// Returns the answer of the report: from which length each tier is faster than computing, and whether the counters agree.
+/// Returns the answer of the report: the verified tiers, and from which length L2 and L3 are faster than computing.
 fn answer(report: &LadderReport) -> Vec<String> {
+    let rungs = &report.ladder.rungs;
+    let verified = rungs.iter().filter(|rung| rung.verified > 0).count();
     let mut answer = Vec::new();
+    // The answer has three lines; the table has the verified requests of each row.
+    if report.ladder.break_even.len() < 3 {
+        answer.push(format!("Verified: {verified} of {} combinations of tier and length", rungs.len()));
+    }
     for even in &report.ladder.break_even {
         let measured = match even.shown_from {
             None => "not faster than computing at any measured length".to_owned(),
@@ -329,16 +341,6 @@ fn answer(report: &LadderReport) -> Vec<String> {
         };
         answer.push(format!("{}: {measured}; {fitted}", even.tier.name()));
     }
-    let rungs = &report.ladder.rungs;
-    let verified = rungs.iter().filter(|rung| rung.verified > 0).count();
-    answer.push(format!("Verified: {verified} of {} combinations of tier and length", rungs.len()));
-    answer.push(match report.agrees {
-        Some(true) => "Cached tokens in the responses match the server's counters in every pass".to_owned(),
-        Some(false) => "Cached tokens in the responses differ from the server's counters".to_owned(),
-        None => "The server's counters were not available for comparison".to_owned(),
-    });
-    // Three lines: with two or more break-even tiers, these are the answer.
-    answer.truncate(answer.len().min(3).max(report.ladder.break_even.len()));
     answer
 }
 

@@ -156,7 +156,7 @@ fn a_server_that_is_no_sglang_is_measured_all_the_same_and_can_be_no_ladder() {
     let flushed = mcctl(&[&["bench", "multi-turn", &url, "--flush-cache", "--json"], &SMALL[..]].concat());
     assert!(flushed.stdout.contains("cannot flush device and host"), "{flushed:?}");
     let ladder = mcctl(&["bench", "ladder", &url]);
-    assert!(ladder.fails(3).contains("no /server_info of SGLang's"), "{ladder:?}");
+    assert!(ladder.fails(3).contains("/server_info"), "{ladder:?}");
     mcctl(&["bench", "ladder", "--url=http://127.0.0.1:1", "--api=chat"]).fails(2);
     mcctl(&["bench", "multi-turn", &url, "--phases=flush"]).fails(2);
 }

@@ -122,7 +122,7 @@ fn sharegpt_asks_every_turn_with_the_live_reply_before_it() {
     said.sort();
     assert_eq!(said[0], one[..2]);
     assert_eq!((&said[1][..], &said[2][..]), (&one[..], &["Name a colour, \"quoted\" and with ü."][..]));
-    assert!(run.stderr.contains("1 rows were left out") && run.stderr.contains("estimated"), "{run:?}");
+    assert!(run.stderr.contains("1 rows were skipped") && run.stderr.contains("estimated"), "{run:?}");
     let told: Value = serde_json::from_str(&run.stdout).expect("a document");
     assert!(told["doubts"].as_array().is_some_and(|doubts| doubts.len() == 2), "{told}");
     // "About two miles from here." is five words.
@@ -339,7 +339,7 @@ fn a_malformed_row_is_named_with_file_line_and_reason_and_the_rest_runs_where_it
         assert!(heard.is_empty() && said.contains("--skip-bad"), "{said}");
         let (run, heard) = bench_chat(&[&name, &fixture(file), "--skip-bad"]);
         assert_eq!((run.code, heard.len()), (0, requests), "{run:?}");
-        let told = format!("{skipped} malformed rows were passed over; the first: line {line}: ");
+        let told = format!("{skipped} malformed rows were skipped; the first: line {line}: ");
         assert!(run.stderr.contains(&told), "{told}: {run:?}");
     }
 }
@@ -394,7 +394,7 @@ fn an_offset_beyond_the_end_says_how_many_there_are_and_a_file_of_nothing_but_ba
             let said = refused(&[&name, &fixture(file), order, &format!("--dataset-offset={there}")]);
             let found = format!("offset {there} skips all {there} conversations (in {rows} rows)");
             assert!(said.contains(&found), "{said}");
-            assert!(said.ends_with(&format!("next: give --dataset-offset below {there}")), "{said}");
+            assert!(said.ends_with(&format!("next: use --dataset-offset below {there}")), "{said}");
         }
     }
     let dir = tempfile::tempdir().expect("a folder");

@@ -162,8 +162,8 @@ impl SweepReport {
         if let Some(share) = self.share_to_pass {
             let percent = share * 100.0;
             answer.push(match self.highest_that_meets {
-                Some(load) => format!("Highest {of} with {percent} % of requests within the limits: {load}."),
-                None => format!("No {of} had {percent} % of requests within the limits."),
+                Some(load) => format!("Highest {of} up to which {percent} % of requests met the limits: {load}."),
+                None => format!("Even at the lowest {of}, fewer than {percent} % of requests met the limits."),
             });
         }
         if !self.not_run.is_empty() {
