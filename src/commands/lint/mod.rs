@@ -39,7 +39,7 @@ pub struct Args {
     skip: Vec<String>,
     /// Lowest severity that makes the exit code 1
     #[arg(long, value_enum, value_name = "SEVERITY", default_value = "warning")]
-    fail_on: FailOn,
+    fail_on: LintFailOn,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -80,7 +80,7 @@ impl From<KindArg> for FileKind {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum FailOn {
+enum LintFailOn {
     Info,
     Warning,
     Error,
@@ -88,13 +88,13 @@ enum FailOn {
     Never,
 }
 
-impl FailOn {
+impl LintFailOn {
     fn threshold(self) -> Option<Severity> {
         match self {
-            FailOn::Info => Some(Severity::Info),
-            FailOn::Warning => Some(Severity::Warning),
-            FailOn::Error => Some(Severity::Error),
-            FailOn::Never => None,
+            LintFailOn::Info => Some(Severity::Info),
+            LintFailOn::Warning => Some(Severity::Warning),
+            LintFailOn::Error => Some(Severity::Error),
+            LintFailOn::Never => None,
         }
     }
 }

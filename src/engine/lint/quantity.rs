@@ -59,7 +59,7 @@ fn binary(text: &str) -> Option<u64> {
     })
 }
 
-/// The value in bytes, in the syntax of whatever starts `process`.
+/// The value in bytes, in the syntax of the runtime that starts `process`.
 pub fn bytes(process: &Process, located: &LocatedValue) -> Option<u64> {
     match process.runtime {
         RuntimeKind::Kubernetes => kubernetes(&located.text),

@@ -274,7 +274,7 @@ fn convert(yaml: &MarkedYaml<'_>, source: &[char], depth: usize) -> Result<YamlN
     Ok(YamlNode { line, value })
 }
 
-/// Replaces comments with blanks and leaves every other character at its position.
+/// Replaces comments with spaces and leaves every other character at its position.
 fn without_comments(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();

@@ -16,7 +16,7 @@ pub fn container(target: &Field<'_>, out: &mut Vec<Violation>) {
     match target.text("image") {
         None | Some("") if !patch => target.missing("image", out),
         Some(image) if image.trim() != image || image.contains(char::is_whitespace) => {
-            target.report(out, Kind::Syntax, format!("the image {} contains blanks", Quoted(image)));
+            target.report(out, Kind::Syntax, format!("the image {} contains whitespace", Quoted(image)));
         }
         _ => {}
     }

@@ -477,7 +477,7 @@ impl ParsedFile {
     }
 }
 
-/// Finds backslashes that are followed by a blank. Such a line ends the command, and the flags below become a separate command.
+/// Finds backslashes that are followed by a space. Such a line ends the command, and the flags below become a separate command.
 fn broken_continuations(text: &str, file: &Arc<str>) -> impl Iterator<Item = Finding> {
     let lines = text.lines().zip(text.lines().skip(1)).zip(1u32..);
     lines.filter_map(|((line, next), number)| {
@@ -490,10 +490,10 @@ fn broken_continuations(text: &str, file: &Arc<str>) -> impl Iterator<Item = Fin
             severity: Severity::Error,
             finding: "the command ends on this line; the flags on the next lines are not passed to it".to_owned(),
             evidence: format!(
-                "the line ends with a blank after the backslash; the next line begins with {}",
+                "the line ends with a space after the backslash; the next line begins with {}",
                 next.split_whitespace().next()?
             ),
-            remedy: "remove the blank at the end of the line".to_owned(),
+            remedy: "remove the space at the end of the line".to_owned(),
             place: Some(SourceLocation { file: file.clone(), line: number }),
         })
     })

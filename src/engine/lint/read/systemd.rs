@@ -9,7 +9,7 @@ use crate::engine::lint::read::launch::{self, assignment, expanded};
 use crate::engine::lint::shell_lexer::commands;
 
 /// A setting of `[Service]`: key, value with continuation lines joined, and words with their locations.
-struct SettingValue {
+struct UnitSetting {
     key: String,
     value: LocatedValue,
     words: Vec<LocatedValue>,
@@ -82,8 +82,8 @@ pub fn read(text: &str, file: &Arc<str>) -> Vec<Process> {
     out
 }
 
-fn settings(text: &str, file: &Arc<str>) -> Vec<SettingValue> {
-    let mut out: Vec<SettingValue> = Vec::new();
+fn settings(text: &str, file: &Arc<str>) -> Vec<UnitSetting> {
+    let mut out: Vec<UnitSetting> = Vec::new();
     let mut in_service = false;
     let mut lines = text.lines().zip(1u32..).peekable();
     while let Some((line, number)) = lines.next() {
@@ -117,7 +117,7 @@ fn settings(text: &str, file: &Arc<str>) -> Vec<SettingValue> {
         let words = commands(value, number).into_iter().flatten();
         let words = words.map(|w| LocatedValue::new(w.text.replace("%%", "%"), place(w.line))).collect();
         let value = LocatedValue::new(value.replace("\\\n", " "), place(number));
-        out.push(SettingValue { key, value, words });
+        out.push(UnitSetting { key, value, words });
     }
     out
 }

@@ -384,7 +384,7 @@ pub fn address_form(view: &DeploymentView<'_>, out: &mut Findings) {
 /// The error in the hosts and ports of an address, if it is definite.
 fn address_error(text: &str) -> Option<String> {
     if text.contains(char::is_whitespace) {
-        return Some("it contains a blank".to_owned());
+        return Some("it contains a space".to_owned());
     }
     let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
     if rest.contains("://") {

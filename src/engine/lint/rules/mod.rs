@@ -123,7 +123,7 @@ pub const MANIFEST: Check = Check {
 pub const CONTINUATION: Check = Check {
     id: "continuation",
     group: Group::Config,
-    about: "no blank follows a line-continuation backslash",
+    about: "no space follows a line-continuation backslash",
     problems: &[],
 };
 

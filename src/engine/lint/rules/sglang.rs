@@ -149,21 +149,21 @@ fn device_list(what: &str, located: &LocatedValue, out: &mut Findings) {
         return;
     }
     let names: Vec<&str> = text.split(',').collect();
-    let has_blank = names.iter().any(|name| name.contains(char::is_whitespace));
+    let has_space = names.iter().any(|name| name.contains(char::is_whitespace));
     let joined = names.iter().flat_map(|name| name.split_whitespace()).collect::<Vec<_>>().join(",");
-    if has_blank {
+    if has_space {
         out.warning(
             &located.place,
-            format!("{what} contains a blank: some releases look up a device of that exact name"),
+            format!("{what} contains a space: some releases look up a device of that exact name"),
             format!("'{text}'"),
             format!("write {joined}"),
         );
     } else if names.len() > 1 && names.iter().any(|name| name.is_empty()) {
         out.warning(
             &located.place,
-            format!("{what} has an empty name: a blank after a comma ends an unquoted list"),
+            format!("{what} has an empty name: a space after a comma ends an unquoted list"),
             format!("'{text}'"),
-            "separate the names with commas, without blanks",
+            "separate the names with commas, without spaces",
         );
     }
 }
