@@ -105,23 +105,23 @@ pub fn text(
     let count = |severity| counts.get(&severity).copied().unwrap_or_default();
     out.push_str(&line(format!(
         "{}, {}, {} info in {} ({})",
-        many(count(Severity::Error), "error", "errors"),
-        many(count(Severity::Warning), "warning", "warnings"),
+        counted(count(Severity::Error), "error", "errors"),
+        counted(count(Severity::Warning), "warning", "warnings"),
         count(Severity::Info),
-        many(files.len(), "file", "files"),
-        many(known, "process", "processes"),
+        counted(files.len(), "file", "files"),
+        counted(known, "process", "processes"),
     )));
     out.push_str(&match verdict {
         LintVerdict::Passed => "result: passed\n".to_owned(),
         LintVerdict::Failed => "result: failed\n".to_owned(),
         LintVerdict::Incomplete(count) => {
-            line(format!("result: incomplete, {} could not be read", many(count, "input", "inputs")))
+            line(format!("result: incomplete, {} could not be read", counted(count, "input", "inputs")))
         }
     });
     out
 }
 
-fn many(count: usize, one: &str, several: &str) -> String {
+fn counted(count: usize, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
 }
 

@@ -79,7 +79,7 @@ impl Args {
             render(&spec, self.kind, &one_line(&source)).map_err(|error| failure(&self.file, &error.to_string()))?;
         match &self.out {
             Some(dir) => {
-                write::into(dir, &files, self.force)?;
+                write::write_files(dir, &files, self.force)?;
                 for line in next_steps(self.kind, dir, &files, Path::new(SYSTEMD_RUNS).is_dir()) {
                     output::say(line);
                 }
@@ -88,7 +88,7 @@ impl Args {
                 let files: Vec<_> = files.iter().map(|f| json!({"name": f.name, "text": f.text})).collect();
                 output::json(&json!({"schema": "mcctl.render/1", "files": files}))?;
             }
-            None => output::data(joined(&files))?,
+            None => output::data(concatenate(&files))?,
         }
         Ok(Exit::Done)
     }
@@ -155,7 +155,7 @@ fn one_line(text: &str) -> String {
 }
 
 /// All files as one text, each below a line with its name. Several YAML files become several documents.
-fn joined(files: &[RenderedFile]) -> String {
+fn concatenate(files: &[RenderedFile]) -> String {
     if let [file] = files {
         return file.text.clone();
     }

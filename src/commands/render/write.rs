@@ -12,7 +12,7 @@ use crate::engine::deploy::render::RenderedFile;
 ///
 /// # Errors
 /// A file exists with other contents, or cannot be written.
-pub fn into(dir: &Path, files: &[RenderedFile], force: bool) -> Result<(), Failure> {
+pub fn write_files(dir: &Path, files: &[RenderedFile], force: bool) -> Result<(), Failure> {
     let mut same = Vec::new();
     for file in files {
         let path = dir.join(&file.name);
@@ -25,7 +25,7 @@ pub fn into(dir: &Path, files: &[RenderedFile], force: bool) -> Result<(), Failu
                     .next("--force overwrites it"));
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-            Err(error) => return Err(cannot(&path, &error)),
+            Err(error) => return Err(write_error(&path, &error)),
         };
         same.push(unchanged);
     }
@@ -34,8 +34,8 @@ pub fn into(dir: &Path, files: &[RenderedFile], force: bool) -> Result<(), Failu
         if !same {
             let folder = path.parent().unwrap_or(dir);
             fs::create_dir_all(folder)
-                .and_then(|()| whole(&path, &file.text))
-                .map_err(|error| cannot(&path, &error))?;
+                .and_then(|()| write_atomically(&path, &file.text))
+                .map_err(|error| write_error(&path, &error))?;
         }
         output::line(format!("{}  {}", if same { "same " } else { "wrote" }, path.display()))?;
     }
@@ -43,7 +43,7 @@ pub fn into(dir: &Path, files: &[RenderedFile], force: bool) -> Result<(), Failu
 }
 
 /// Writes `text` atomically: systemd would start an incomplete unit as if it were complete.
-fn whole(path: &Path, text: &str) -> io::Result<()> {
+fn write_atomically(path: &Path, text: &str) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     let new = Path::new(&name);
@@ -55,6 +55,6 @@ fn whole(path: &Path, text: &str) -> io::Result<()> {
     written
 }
 
-fn cannot(path: &Path, error: &io::Error) -> Failure {
+fn write_error(path: &Path, error: &io::Error) -> Failure {
     Failure::host(format!("cannot write {}", path.display())).found(error.to_string())
 }

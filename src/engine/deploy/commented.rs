@@ -124,7 +124,7 @@ pub fn commented(spec: &DeploymentSpec, format: FileFormat) -> String {
     for (of, key, what) in KEYS {
         if *of != section {
             section = of;
-            writer.head(section);
+            writer.section_header(section);
         }
         writer.key(section, key, what);
     }
@@ -162,7 +162,7 @@ impl CommentedWriter {
         KEYS.iter().any(|(of, key, _)| within(of) && self.is_set(of, key))
     }
 
-    fn head(&mut self, section: &str) {
+    fn section_header(&mut self, section: &str) {
         let mark = if self.is_open(section) { "" } else { "# " };
         let line = match self.format {
             FileFormat::Toml => format!("\n{mark}[{section}]\n"),

@@ -68,7 +68,7 @@ struct ValueWalker<'v, 'n> {
 
 impl<'v, 'n> ValueWalker<'v, 'n> {
     /// Records the first error, which is the innermost.
-    fn noted<T>(&self, read: Result<T, TypeError>) -> Result<T, TypeError> {
+    fn record_error<T>(&self, read: Result<T, TypeError>) -> Result<T, TypeError> {
         if let Err(TypeError(what)) = &read {
             let mut notes = self.notes.borrow_mut();
             notes.failed.get_or_insert_with(|| (self.at.clone(), what.clone()));
@@ -97,7 +97,7 @@ impl<'v, 'n> ValueWalker<'v, 'n> {
             Value::Array(items) => visitor.visit_seq(ItemAccess { items: items.iter().enumerate(), parent: self }),
             Value::Object(map) => visitor.visit_map(self.children(map, known)),
         };
-        self.noted(read)
+        self.record_error(read)
     }
 }
 
@@ -129,7 +129,7 @@ impl<'v> de::Deserializer<'v> for ValueWalker<'v, '_> {
         if self.value.is_array() {
             // Derived implementations would accept a list for a struct.
             let not_a_list = de::Error::invalid_type(Unexpected::Seq, &visitor);
-            return self.noted(Err(not_a_list));
+            return self.record_error(Err(not_a_list));
         }
         self.notes.borrow_mut().visited.push(VisitedStruct { name, at: self.at.clone() });
         self.any(visitor, Some(fields))
@@ -145,7 +145,7 @@ impl<'v> de::Deserializer<'v> for ValueWalker<'v, '_> {
             Value::String(name) => visitor.visit_enum(name.as_str().into_deserializer()),
             _ => return self.any(visitor, None),
         };
-        self.noted(read)
+        self.record_error(read)
     }
 
     serde::forward_to_deserialize_any! {

@@ -114,7 +114,7 @@ impl<'s> ProcessView<'s> {
         } else if located.is_known() {
             match YamlNode::json(&located.text, false) {
                 Ok(mut node) => {
-                    place_all(&mut node, located.place.line);
+                    offset_lines(&mut node, located.place.line);
                     self.extra = Some(node);
                 }
                 Err(error) => self.extra_error = Some((located, error.to_string())),
@@ -395,17 +395,17 @@ fn path_is_extra(member: &ProcessView<'_>, path: &LocatedValue) -> bool {
     extra.is_some_and(|extra| extra.text.strip_prefix('@') == Some(path.text.as_str()))
 }
 
-fn place_all(node: &mut YamlNode, first: u32) {
+fn offset_lines(node: &mut YamlNode, first: u32) {
     let shift = first.saturating_sub(1);
     node.line = node.line.saturating_add(shift);
     match &mut node.value {
         YamlValue::Null => {}
         YamlValue::Scalar(text) => text.first_line = text.first_line.saturating_add(shift),
-        YamlValue::List(items) => items.iter_mut().for_each(|item| place_all(item, first)),
+        YamlValue::List(items) => items.iter_mut().for_each(|item| offset_lines(item, first)),
         YamlValue::Map(entries) => {
             for entry in entries {
                 entry.line = entry.line.saturating_add(shift);
-                place_all(&mut entry.value, first);
+                offset_lines(&mut entry.value, first);
             }
         }
     }

@@ -70,7 +70,7 @@ impl YamlNode {
     /// # Errors
     /// The text is invalid YAML, too large, or nested too deeply.
     pub fn yaml(text: &str) -> Result<Vec<YamlNode>, ReadError> {
-        bound(text)?;
+        check_limits(text)?;
         let documents = MarkedYaml::load_from_iter(text.chars()).map_err(|error| {
             let line = u32::try_from(error.marker().line()).unwrap_or(u32::MAX);
             let templated = text.contains("{{");
@@ -192,7 +192,7 @@ impl YamlNode {
 }
 
 /// Rejects texts that cannot be manifests before they are parsed: the parser recurses into nested values.
-fn bound(text: &str) -> Result<(), ReadError> {
+fn check_limits(text: &str) -> Result<(), ReadError> {
     if text.len() > FILE_BYTES_MAX {
         return Err(ReadError::TooLarge { bytes: text.len(), most: FILE_BYTES_MAX });
     }

@@ -21,18 +21,18 @@ struct ServerSpec<'a> {
     size: u32,
     port: u16,
     /// Rendezvous address and rank, for a server on several hosts.
-    meeting: Option<(String, String)>,
+    rendezvous: Option<(String, String)>,
 }
 
 /// Plans the processes of all servers.
 pub(crate) fn plans(context: &PlanContext<'_>) -> Result<Vec<ProcessPlan>, DeployError> {
     let serving = &context.spec.serving;
-    let parts = match serving.mode {
+    let servers = match serving.mode {
         ServingMode::Single => single(context),
         ServingMode::Distributed => distributed(context),
         ServingMode::Pd => [
-            side(context, ComponentRole::Prefill, &serving.prefill),
-            side(context, ComponentRole::Decode, &serving.decode),
+            pd_servers(context, ComponentRole::Prefill, &serving.prefill),
+            pd_servers(context, ComponentRole::Decode, &serving.decode),
         ]
         .concat(),
     };
@@ -40,7 +40,7 @@ pub(crate) fn plans(context: &PlanContext<'_>) -> Result<Vec<ProcessPlan>, Deplo
     let mut first_gpu: BTreeMap<&str, u64> = BTreeMap::new();
     let gpus = need::ranks_on_host(context.spec)?;
     let mut all = Vec::new();
-    for server in &parts {
+    for server in &servers {
         let base = if context.on_hosts() { first_gpu.entry(server.host).or_default() } else { &mut 0 };
         all.push(plan(context, server, *base)?);
         *base += gpus;
@@ -50,7 +50,12 @@ pub(crate) fn plans(context: &PlanContext<'_>) -> Result<Vec<ProcessPlan>, Deplo
 
 impl Clone for ServerSpec<'_> {
     fn clone(&self) -> Self {
-        ServerSpec { name: self.name.clone(), workload: self.workload.clone(), meeting: self.meeting.clone(), ..*self }
+        ServerSpec {
+            name: self.name.clone(),
+            workload: self.workload.clone(),
+            rendezvous: self.rendezvous.clone(),
+            ..*self
+        }
     }
 }
 
@@ -65,7 +70,7 @@ fn single<'a>(context: &PlanContext<'a>) -> Vec<ServerSpec<'a>> {
         replicas,
         size: 1,
         port: serving.port,
-        meeting: None,
+        rendezvous: None,
     };
     if !context.on_hosts() {
         return vec![server("", workload.clone(), serving.replicas)];
@@ -77,7 +82,7 @@ fn single<'a>(context: &PlanContext<'a>) -> Vec<ServerSpec<'a>> {
 fn distributed<'a>(context: &PlanContext<'a>) -> Vec<ServerSpec<'a>> {
     let serving = &context.spec.serving;
     let group = context.workload(ComponentRole::Server);
-    let server = |host, name, workload, replicas, size, meeting| ServerSpec {
+    let server = |host, name, workload, replicas, size, rendezvous| ServerSpec {
         role: ComponentRole::Server,
         host,
         name,
@@ -85,7 +90,7 @@ fn distributed<'a>(context: &PlanContext<'a>) -> Vec<ServerSpec<'a>> {
         replicas,
         size,
         port: serving.port,
-        meeting: Some(meeting),
+        rendezvous: Some(rendezvous),
     };
     let at = |host: &str| HostPort::new(host, serving.dist_port).to_string();
     match context.platform {
@@ -109,13 +114,13 @@ fn distributed<'a>(context: &PlanContext<'a>) -> Vec<ServerSpec<'a>> {
         Platform::Kubernetes => (0..serving.replicas)
             .map(|i| {
                 let workload = format!("{group}-{i}");
-                let meeting = (at(&context.pod(&workload, 0)), "$(NODE_RANK)".to_owned());
-                server("", workload.clone(), workload, 1, serving.nnodes, meeting)
+                let rendezvous = (at(&context.pod(&workload, 0)), "$(NODE_RANK)".to_owned());
+                server("", workload.clone(), workload, 1, serving.nnodes, rendezvous)
             })
             .collect(),
         Platform::Rbg => {
-            let meeting = (at("$(RBG_LWP_LEADER_ADDRESS)"), "$(RBG_LWP_WORKER_INDEX)".to_owned());
-            vec![server("", group.clone(), group, serving.replicas, serving.nnodes, meeting)]
+            let rendezvous = (at("$(RBG_LWP_LEADER_ADDRESS)"), "$(RBG_LWP_WORKER_INDEX)".to_owned());
+            vec![server("", group.clone(), group, serving.replicas, serving.nnodes, rendezvous)]
         }
     }
 }
@@ -129,7 +134,11 @@ pub(crate) fn side_port(role: ComponentRole, servers: &PdServersSection) -> u16 
     }
 }
 
-fn side<'a>(context: &PlanContext<'a>, role: ComponentRole, servers: &'a PdServersSection) -> Vec<ServerSpec<'a>> {
+fn pd_servers<'a>(
+    context: &PlanContext<'a>,
+    role: ComponentRole,
+    servers: &'a PdServersSection,
+) -> Vec<ServerSpec<'a>> {
     let workload = context.workload(role);
     let port = side_port(role, servers);
     let server = |host, name, replicas| ServerSpec {
@@ -140,7 +149,7 @@ fn side<'a>(context: &PlanContext<'a>, role: ComponentRole, servers: &'a PdServe
         replicas,
         size: 1,
         port,
-        meeting: None,
+        rendezvous: None,
     };
     if !context.on_hosts() {
         return vec![server("", workload.clone(), servers.replicas)];
@@ -159,7 +168,7 @@ fn plan(context: &PlanContext<'_>, server: &ServerSpec<'_>, first_gpu: u64) -> R
     if server.role == ComponentRole::Prefill {
         ports.push(NamedPort { name: "bootstrap", number: serving.bootstrap_port });
     }
-    if server.meeting.as_ref().is_some_and(|(_, rank)| !context.on_hosts() || rank == "0") {
+    if server.rendezvous.as_ref().is_some_and(|(_, rank)| !context.on_hosts() || rank == "0") {
         ports.push(NamedPort { name: "dist-init", number: serving.dist_port });
     }
     let local = spec.model.path.starts_with('/') && context.on_hosts();
@@ -245,7 +254,7 @@ fn argv(
     if first_gpu > 0 {
         flag("base-gpu-id", first_gpu.to_string());
     }
-    if let Some((at, rank)) = &server.meeting {
+    if let Some((at, rank)) = &server.rendezvous {
         flag("nnodes", serving.nnodes.to_string());
         flag("node-rank", rank.clone());
         flag("dist-init-addr", at.clone());
@@ -367,7 +376,7 @@ fn env(
     }
     // Peers connect to this address. By default, SGLang announces the address of the default route, which may be in another network.
     let own = context.own_address(server.host);
-    let is_dialled = server.role != ComponentRole::Server || server.meeting.is_some();
+    let is_dialled = server.role != ComponentRole::Server || server.rendezvous.is_some();
     if is_dialled && (!context.on_hosts() || own.parse::<IpAddr>().is_ok()) {
         env.push(("SGLANG_HOST_IP".to_owned(), own));
     }

@@ -54,7 +54,7 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String) -> Result<ProcessPl
     if !spec.nodes.ssd_path.is_empty() {
         flag("enable_offload", "true".to_owned());
     }
-    extra(context, &mut argv)?;
+    add_extra_flags(context, &mut argv)?;
     let mut ports = vec![
         NamedPort { name: "rpc", number: master.rpc_port },
         NamedPort { name: "admin", number: master.admin_port },
@@ -104,7 +104,7 @@ const NEW_FLAGS: &[&str] = &[
 ];
 
 /// Adds the flags from the deployment file. A master exits on an unknown flag, and uses the last of two equal flags.
-fn extra(context: &PlanContext<'_>, argv: &mut Vec<String>) -> Result<(), DeployError> {
+fn add_extra_flags(context: &PlanContext<'_>, argv: &mut Vec<String>) -> Result<(), DeployError> {
     let key = "master.extra_flags";
     let name_of = |arg: &str| {
         let name = arg.strip_prefix("--")?.split('=').next()?;

@@ -235,7 +235,7 @@ prop_compose! {
 }
 
 /// Asserts the invariants of `all` processes of `spec`.
-fn holds(spec: &DeploymentSpec, platform: Platform, all: &[ProcessPlan]) {
+fn assert_invariants(spec: &DeploymentSpec, platform: Platform, all: &[ProcessPlan]) {
     let names: BTreeSet<&str> = all.iter().map(|l| l.name.as_str()).collect();
     let workloads: BTreeSet<&str> = all.iter().map(|l| l.workload.as_str()).collect();
     assert_eq!(names.len(), all.len(), "names are unique");
@@ -311,7 +311,7 @@ proptest! {
     fn accepted_deployments_satisfy_the_invariants(spec in deployments()) {
         for platform in [Platform::Hosts, Platform::Kubernetes, Platform::Rbg] {
             match plan_processes(&spec, platform) {
-                Ok(all) => holds(&spec, platform, &all),
+                Ok(all) => assert_invariants(&spec, platform, &all),
                 Err(error) => {
                     let text = error.to_string();
                     prop_assert!(!text.contains('\n') && text.contains(": "), "{}", text);

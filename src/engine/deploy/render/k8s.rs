@@ -5,7 +5,7 @@
 
 use serde_yaml_ng::Value;
 
-use crate::engine::deploy::render::pod::{POD_INDEX_LABEL, PodWorkload, started};
+use crate::engine::deploy::render::pod::{POD_INDEX_LABEL, PodWorkload, startup_probe};
 use crate::engine::deploy::render::yaml::{self, map, pairs};
 use crate::engine::deploy::render::{RenderContext, RenderedFile, requirements};
 use crate::engine::deploy::{ComponentRole, DeployError, ProcessPlan, ServingMode};
@@ -18,7 +18,7 @@ pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, De
     let mut documents = Vec::new();
     for workload in PodWorkload::all(context) {
         documents.push((String::new(), service(context, &workload)));
-        documents.push(match by_pod(context, &workload) {
+        documents.push(match has_stable_pods(context, &workload) {
             true => stateful_set(context, &workload)?,
             false => deployment(context, &workload)?,
         });
@@ -32,7 +32,7 @@ pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, De
 }
 
 /// Whether peers address the pods individually.
-fn by_pod(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> bool {
+fn has_stable_pods(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> bool {
     match workload.role {
         ComponentRole::Master => workload.is_elected(context),
         ComponentRole::Store | ComponentRole::Prefill | ComponentRole::Decode => true,
@@ -66,7 +66,7 @@ fn comment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> String {
 }
 
 fn service(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Value {
-    let headless = by_pod(context, workload);
+    let headless = has_stable_pods(context, workload);
     map! {
         "apiVersion": "v1",
         "kind": "Service",
@@ -107,7 +107,7 @@ fn deployment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Result
 /// Seconds until an unready pod counts as failed. Longer than its startup probe.
 fn starts_within(workload: &PodWorkload<'_>) -> u32 {
     let of = |plan: &&ProcessPlan| {
-        let startup = started(plan);
+        let startup = startup_probe(plan);
         startup.period_s.saturating_mul(startup.failures)
     };
     workload.plans.iter().map(of).max().unwrap_or(0).saturating_add(600)

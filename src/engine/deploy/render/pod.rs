@@ -122,7 +122,7 @@ impl<'a> PodWorkload<'a> {
             "dnsPolicy": host_network.then_some("ClusterFirstWithHostNet"),
             "terminationGracePeriodSeconds": self.stop_s(),
             "nodeSelector": on_own_nodes.then(|| pairs(kubernetes.node_selector.iter().map(|(key, value)| (key.as_str(), value)))).flatten(),
-            "affinity": alone.then(|| self.one_per_host()),
+            "affinity": alone.then(|| self.anti_affinity()),
             "containers": containers?,
             "volumes": self.volumes(context),
         })
@@ -138,7 +138,7 @@ impl<'a> PodWorkload<'a> {
     }
 
     /// Anti-affinity between pods: two of them on one host would be lost together.
-    fn one_per_host(&self) -> Value {
+    fn anti_affinity(&self) -> Value {
         let term = map! {
             "labelSelector": map! { "matchLabels": self.selector() },
             "topologyKey": "kubernetes.io/hostname",
@@ -177,7 +177,7 @@ impl<'a> PodWorkload<'a> {
             "args": texts(arguments),
             "env": environment(plan),
             "ports": plan.ports.iter().map(|p| map! { "name": self.port_name(p, at), "containerPort": p.number }).collect::<Vec<_>>(),
-            "startupProbe": probe(&started(plan)),
+            "startupProbe": probe(&startup_probe(plan)),
             "readinessProbe": probe(&plan.probes.readiness),
             "livenessProbe": probe(&plan.probes.liveness),
             "lifecycle": drain,
@@ -263,7 +263,7 @@ fn literal(text: &str) -> String {
 }
 
 /// The startup probe, extended by the time that the process may wait for others.
-pub(crate) fn started(plan: &ProcessPlan) -> ProbeSpec {
+pub(crate) fn startup_probe(plan: &ProcessPlan) -> ProbeSpec {
     let startup = &plan.probes.startup;
     let waits = if plan.wait.any_of.is_empty() { 0 } else { plan.wait.seconds.div_ceil(startup.period_s.max(1)) };
     ProbeSpec { failures: startup.failures.saturating_add(waits), ..startup.clone() }

@@ -29,7 +29,7 @@ pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, De
         "spec": map! { "roles": roles? },
     };
     if old {
-        renamed(&mut group);
+        rename_variables(&mut group);
     }
     let mut documents = vec![(comment(context, &workloads, old), group)];
     documents.extend(workloads.iter().filter_map(|workload| entry(context, workload, old)));
@@ -169,15 +169,15 @@ fn disruption_budget(context: &RenderContext<'_>, workload: &PodWorkload<'_>) ->
 }
 
 /// Replaces the variables for leaders and workers with their v1alpha1 names.
-fn renamed(value: &mut Value) {
+fn rename_variables(value: &mut Value) {
     match value {
         Value::String(text) => {
             for (new, old) in LEADER_WORKER_SET {
                 *text = text.replace(new, old);
             }
         }
-        Value::Sequence(items) => items.iter_mut().for_each(renamed),
-        Value::Mapping(map) => map.values_mut().for_each(renamed),
+        Value::Sequence(items) => items.iter_mut().for_each(rename_variables),
+        Value::Mapping(map) => map.values_mut().for_each(rename_variables),
         _ => {}
     }
 }

@@ -33,11 +33,11 @@ pub fn rules_v1alpha2(top: &Field<'_>, out: &mut Vec<Violation>) {
         if let Some(pattern) = role.get("leaderWorkerPattern") {
             template_or_ref(&pattern, &spec, out);
             leader_worker(&role, &pattern, out);
-            restarts(&pattern, out);
+            restart_policy(&pattern, out);
         }
         if let Some(pattern) = role.get("customComponentsPattern") {
             components(&pattern, out);
-            restarts(&pattern, out);
+            restart_policy(&pattern, out);
         }
         if let Some(kind) = role.get("annotations").and_then(|a| a.get(WORKLOAD_ANNOTATION))
             && kind.value.as_str() != Some(ROLE_INSTANCE_SET)
@@ -109,7 +109,7 @@ fn group<'v>(top: &Field<'v>, out: &mut Vec<Violation>) -> Option<Field<'v>> {
     spec.check_unique("roles", "name", out);
     spec.check_unique("roleTemplates", "name", out);
     for shared in spec.list("roleTemplates") {
-        named(&shared, out);
+        check_name(&shared, out);
         if shared.get("template").is_none() {
             shared.missing("template", out);
         }
@@ -118,7 +118,7 @@ fn group<'v>(top: &Field<'v>, out: &mut Vec<Violation>) -> Option<Field<'v>> {
     let group = top.find(&["metadata", "name"]).and_then(|name| name.value.as_str()).unwrap_or_default();
     let mut services: BTreeMap<String, &str> = BTreeMap::new();
     for role in spec.list("roles") {
-        named(&role, out);
+        check_name(&role, out);
         role.check_min("replicas", 0, out);
         role.check_min("minReadySeconds", 0, out);
         role.check_unique("servicePorts", "name", out);
@@ -159,7 +159,7 @@ fn group<'v>(top: &Field<'v>, out: &mut Vec<Violation>) -> Option<Field<'v>> {
     Some(spec)
 }
 
-fn named(target: &Field<'_>, out: &mut Vec<Violation>) {
+fn check_name(target: &Field<'_>, out: &mut Vec<Violation>) {
     match target.text("name") {
         None | Some("") => target.missing("name", out),
         Some(_) => target.check_text("name", grammar::dns_label, out),
@@ -220,7 +220,7 @@ fn leader_worker(role: &Field<'_>, pattern: &Field<'_>, out: &mut Vec<Violation>
 }
 
 /// Checks the restart policy of a replica.
-fn restarts(pattern: &Field<'_>, out: &mut Vec<Violation>) {
+fn restart_policy(pattern: &Field<'_>, out: &mut Vec<Violation>) {
     if let Some(old) = pattern.get("restartPolicy") {
         pattern.check_one_of("restartPolicy", RESTART, out);
         old.report(out, Kind::Deprecated, "deprecated; use restartPolicyConfig.type");
@@ -244,7 +244,7 @@ fn components(pattern: &Field<'_>, out: &mut Vec<Violation>) {
     }
     pattern.check_unique("components", "name", out);
     for component in list {
-        named(&component, out);
+        check_name(&component, out);
         component.check_min("size", 0, out);
         component.check_text("serviceName", grammar::service_label, out);
         if component.get("template").is_none() {

@@ -58,7 +58,7 @@ fn references(target: &Field<'_>, out: &mut Vec<Violation>) {
     let mut before: Vec<&str> = Vec::new();
     let all: Vec<&str> = target.list("env").iter().filter_map(|var| var.text("name")).collect();
     for var in target.list("env") {
-        for name in var.text("value").map(referred).unwrap_or_default() {
+        for name in var.text("value").map(referenced_names).unwrap_or_default() {
             if missing(name, &before) {
                 let where_set = if all.contains(&name) { "only after this one" } else { "nowhere in this container" };
                 var.report(
@@ -72,7 +72,7 @@ fn references(target: &Field<'_>, out: &mut Vec<Violation>) {
     }
     for list in ["command", "args"] {
         for word in target.list(list) {
-            for name in word.value.as_str().map(referred).unwrap_or_default() {
+            for name in word.value.as_str().map(referenced_names).unwrap_or_default() {
                 if missing(name, &all) {
                     word.report(
                         out,
@@ -91,7 +91,7 @@ fn missing(name: &str, set: &[&str]) -> bool {
 }
 
 /// The names in `$(NAME)`, without the escaped `$$(NAME)`. A shell's `$(command)` does not match, because variables are upper case.
-fn referred(text: &str) -> Vec<&str> {
+fn referenced_names(text: &str) -> Vec<&str> {
     let mut names = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find('$') {
@@ -173,7 +173,7 @@ pub fn probe(target: &Field<'_>, out: &mut Vec<Violation>) {
 }
 
 /// Rules for the port of a probe or hook: a number, or the name of a port of the same container.
-pub fn dialled_port(target: &Field<'_>, whole: &Value, out: &mut Vec<Violation>) {
+pub fn target_port(target: &Field<'_>, whole: &Value, out: &mut Vec<Violation>) {
     port_number(target, "port", out);
     target.check_one_of("scheme", &["HTTP", "HTTPS"], out);
     let Some(name) = target.text("port").filter(|name| !name.is_empty()) else { return };
@@ -194,12 +194,12 @@ pub fn dialled_port(target: &Field<'_>, whole: &Value, out: &mut Vec<Violation>)
 
 #[cfg(test)]
 mod tests {
-    use super::referred;
+    use super::referenced_names;
 
     #[test]
     fn kubernetes_references_are_distinguished_from_shell_syntax() {
-        assert_eq!(referred("--rpc_address=$(POD_IP):$(PORT)"), ["POD_IP", "PORT"]);
-        assert_eq!(referred("$$(POD_IP) $(hostname -i) $(date) $((1+1)) ${POD_IP} $(A"), Vec::<&str>::new());
-        assert_eq!(referred("$"), Vec::<&str>::new());
+        assert_eq!(referenced_names("--rpc_address=$(POD_IP):$(PORT)"), ["POD_IP", "PORT"]);
+        assert_eq!(referenced_names("$$(POD_IP) $(hostname -i) $(date) $((1+1)) ${POD_IP} $(A"), Vec::<&str>::new());
+        assert_eq!(referenced_names("$"), Vec::<&str>::new());
     }
 }

@@ -186,7 +186,7 @@ pub fn structure(name: &str, target: &Field<'_>, whole: &Value, out: &mut Vec<Vi
         "VolumeMount" => container::mount(target, out),
         "Probe" => container::probe(target, out),
         "LifecycleHandler" => target.check_exactly_one(&["exec", "httpGet", "sleep", "tcpSocket"], out),
-        "HTTPGetAction" | "TCPSocketAction" => container::dialled_port(target, whole, out),
+        "HTTPGetAction" | "TCPSocketAction" => container::target_port(target, whole, out),
         "GRPCAction" => port_number(target, "port", out),
         "ExecAction" if target.list("command").is_empty() => target.missing("command", out),
         "ServiceSpec" => service::spec(target, out),

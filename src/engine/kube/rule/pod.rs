@@ -21,7 +21,7 @@ pub fn spec(target: &Field<'_>, whole: &Value, out: &mut Vec<Violation>) {
     target.check_unique("volumes", "name", out);
     let containers: Vec<Field<'_>> =
         ["initContainers", "containers"].iter().flat_map(|list| target.list(list)).collect();
-    names_once(&containers, out);
+    check_unique_names(&containers, out);
     let mut volumes: Vec<&str> = target.list("volumes").iter().filter_map(|volume| volume.text("name")).collect();
     // The claims of a StatefulSet, which are next to template.spec, are volumes of its pods.
     let owner = target.at.up(2);
@@ -49,7 +49,7 @@ pub fn spec(target: &Field<'_>, whole: &Value, out: &mut Vec<Violation>) {
     }
 }
 
-fn names_once(containers: &[Field<'_>], out: &mut Vec<Violation>) {
+fn check_unique_names(containers: &[Field<'_>], out: &mut Vec<Violation>) {
     let mut seen = Vec::new();
     for container in containers {
         let Some(name) = container.text("name") else { continue };

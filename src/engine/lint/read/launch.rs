@@ -307,7 +307,7 @@ fn container(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Vec
         process.implementation = implementation;
         process.args = args;
         out.push(with_mode(process));
-    } else if out.len() == before && process.misplaced.iter().any(|word| sets_one_of_ours(&word.text)) {
+    } else if out.len() == before && process.misplaced.iter().any(|word| sets_known_variable(&word.text)) {
         out.push(process);
     }
 }
@@ -335,7 +335,7 @@ fn is_run_option(text: &str) -> bool {
     OPTIONS.contains(&text.split('=').next().unwrap_or(text))
 }
 
-fn sets_one_of_ours(text: &str) -> bool {
+fn sets_known_variable(text: &str) -> bool {
     let text = text.strip_prefix("--env=").unwrap_or(text);
     assignment(text).is_some_and(|(name, _)| super::has_known_prefix(name))
 }

@@ -152,7 +152,7 @@ pub fn read(sources: &[SourceFile<'_>]) -> Result<ParsedDeployment, (String, Rea
             Err(error) => return Err((source.name.to_owned(), error)),
         }
     }
-    cross_process(&parsed)
+    combine(&parsed)
 }
 
 /// How many files that exceed a limit are left out before the whole input is rejected. Each one costs a pass over the rest.
@@ -168,7 +168,7 @@ pub fn read_each(sources: &[SourceFile<'_>]) -> (ParsedDeployment, Vec<(String, 
         }
     }
     for _ in 0..RETRIES_MAX {
-        match cross_process(&parsed) {
+        match combine(&parsed) {
             Ok(deployment) => return (deployment, left),
             Err((name, error)) => {
                 parsed.retain(|part| *part.file != *name);
@@ -181,7 +181,7 @@ pub fn read_each(sources: &[SourceFile<'_>]) -> (ParsedDeployment, Vec<(String, 
     (ParsedDeployment::default(), left)
 }
 
-fn cross_process(parsed: &[ParsedFile]) -> Result<ParsedDeployment, (String, ReadError)> {
+fn combine(parsed: &[ParsedFile]) -> Result<ParsedDeployment, (String, ReadError)> {
     let mut deployment = ParsedDeployment::default();
     let data: Vec<ConfigData> = parsed.iter().flat_map(|p| p.data()).collect();
     for part in parsed {
@@ -191,14 +191,14 @@ fn cross_process(parsed: &[ParsedFile]) -> Result<ParsedDeployment, (String, Rea
     for (base, (located, _)) in data.iter().flat_map(|map| &map.data) {
         add_embedded_settings(base, located, &mut deployment);
     }
-    bound(&deployment)?;
+    check_limits(&deployment)?;
     link(&mut deployment, parsed);
-    bound(&deployment)?;
+    check_limits(&deployment)?;
     Ok(deployment)
 }
 
 /// Rejects inputs larger than any deployment: rules compare processes pairwise, and each name with all known names.
-fn bound(deployment: &ParsedDeployment) -> Result<(), (String, ReadError)> {
+fn check_limits(deployment: &ParsedDeployment) -> Result<(), (String, ReadError)> {
     let too_many = |file: &str, what, most| Err((file.to_owned(), ReadError::TooMany { what, most }));
     if let Some(process) = deployment.processes.get(PROCESSES_MAX) {
         return too_many(&process.place.file, "processes", PROCESSES_MAX);
@@ -215,8 +215,8 @@ fn bound(deployment: &ParsedDeployment) -> Result<(), (String, ReadError)> {
     }
 }
 
-/// Applies [`bound`]'s limits to texts that are parsed line by line.
-fn bound_script(text: &str) -> Result<(), ReadError> {
+/// Applies [`check_limits`]'s limits to texts that are parsed line by line.
+fn check_script_limits(text: &str) -> Result<(), ReadError> {
     if text.len() > SCRIPT_BYTES_MAX {
         return Err(ReadError::TooLarge { bytes: text.len(), most: SCRIPT_BYTES_MAX });
     }
@@ -259,7 +259,7 @@ fn detect(source: &SourceFile<'_>, text: &str) -> Result<(FileKind, Vec<YamlNode
     let nodes = || if is_json { YamlNode::json(text, true).map(|node| vec![node]) } else { YamlNode::yaml(text) };
     match source.kind {
         Some(kind @ (FileKind::Unit | FileKind::Env | FileKind::Shell)) => {
-            bound_script(text)?;
+            check_script_limits(text)?;
             return Ok((kind, Vec::new(), false));
         }
         Some(kind) => return Ok((kind, nodes()?, is_json)),
@@ -269,12 +269,12 @@ fn detect(source: &SourceFile<'_>, text: &str) -> Result<(FileKind, Vec<YamlNode
         return Err(ReadError::NothingToCheck { what });
     }
     if systemd::is_unit(text) {
-        bound_script(text)?;
+        check_script_limits(text)?;
         return Ok((FileKind::Unit, Vec::new(), false));
     }
     let named_env = extension(source.name) == "env" || launch::program(source.name).starts_with(".env");
     if named_env || env_file::is_env_file(text) {
-        bound_script(text)?;
+        check_script_limits(text)?;
         return Ok((FileKind::Env, Vec::new(), false));
     }
     let named_yaml = matches!(extension(source.name), "yaml" | "yml" | "json");
@@ -300,7 +300,7 @@ fn detect(source: &SourceFile<'_>, text: &str) -> Result<(FileKind, Vec<YamlNode
             Err(_) => {}
         }
     }
-    bound_script(text)?;
+    check_script_limits(text)?;
     let mut started = Vec::new();
     let place = SourceLocation { file: source.name.into(), line: 1 };
     let base = Process::new("command line", ProcessRole::Other, place.clone(), RuntimeKind::Shell);

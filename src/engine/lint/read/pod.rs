@@ -43,7 +43,7 @@ pub fn read(spec: &YamlNode, context: &PodContext<'_>, out: &mut Vec<Process>) {
     let sidecars = spec.get("initContainers").map_or(&[][..], YamlNode::items).iter();
     let sidecars = sidecars.filter(|c| c.get("restartPolicy").and_then(YamlNode::text) == Some("Always"));
     for container in spec.get("containers").map_or(&[][..], YamlNode::items).iter().chain(sidecars) {
-        let base = surroundings(spec, container, &volumes, context);
+        let base = container_context(spec, container, &volumes, context);
         let command = words(container.get("command"), context);
         let args = words(container.get("args"), context);
         let whole: Vec<LocatedValue> = command.iter().chain(&args).cloned().collect();
@@ -80,7 +80,7 @@ fn words(node: Option<&YamlNode>, context: &PodContext<'_>) -> Vec<LocatedValue>
     node.map_or(&[][..], YamlNode::items).iter().filter_map(one).collect()
 }
 
-fn surroundings(
+fn container_context(
     spec: &YamlNode,
     container: &YamlNode,
     volumes: &BTreeMap<&str, &YamlNode>,

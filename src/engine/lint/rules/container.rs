@@ -18,7 +18,7 @@ pub fn releases(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.clients() {
         let Some(ours) = release(member.process).filter(|ours| *ours != theirs) else { continue };
         if let (Some(image), Some(other)) = (&member.process.image, &master.process.image) {
-            differ(out, member.process, image, other, &ours, &theirs);
+            report_release_mismatch(out, member.process, image, other, &ours, &theirs);
         }
     }
 }
@@ -48,7 +48,7 @@ fn same_repository(view: &DeploymentView<'_>, out: &mut Findings) {
     }
 }
 
-fn differ(
+fn report_release_mismatch(
     out: &mut Findings,
     process: &Process,
     ours: &LocatedValue,

@@ -25,7 +25,7 @@ pub fn probe_port(view: &DeploymentView<'_>, out: &mut Findings) {
         for probe in &member.process.probes {
             let port = match &probe.how {
                 ProbeMethod::Tcp { port: Some(port) } | ProbeMethod::Http { port: Some(port), .. } => *port,
-                ProbeMethod::Exec(text) => match asked_port(text) {
+                ProbeMethod::Exec(text) => match probed_port(text) {
                     Some(port) => port,
                     None => continue,
                 },
@@ -71,7 +71,7 @@ pub fn probe_port(view: &DeploymentView<'_>, out: &mut Findings) {
 }
 
 /// The single local port that a command connects to.
-fn asked_port(text: &str) -> Option<u16> {
+fn probed_port(text: &str) -> Option<u16> {
     let mut asked = ["localhost:", "127.0.0.1:"].iter().flat_map(|host| text.split(host).skip(1));
     let rest = asked.next()?;
     let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());

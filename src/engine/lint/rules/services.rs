@@ -71,14 +71,14 @@ fn selected<'v, 's>(
 }
 
 /// The ports behind a Service that selects only masters, if all of them are known.
-fn behind(view: &DeploymentView<'_>, service: &KubeService) -> Option<Vec<MasterPorts>> {
+fn backend_ports(view: &DeploymentView<'_>, service: &KubeService) -> Option<Vec<MasterPorts>> {
     let all = selected(view, service).map(|member| MasterPorts::of(view, member)).collect::<Option<Vec<_>>>()?;
     (!all.is_empty()).then_some(all)
 }
 
 fn targets(view: &DeploymentView<'_>, service: &KubeService, out: &mut Findings) {
     // A headless Service resolves to pod addresses. Its ports are not used.
-    let Some(masters) = behind(view, service).filter(|_| !service.headless) else { return };
+    let Some(masters) = backend_ports(view, service).filter(|_| !service.headless) else { return };
     for port in &service.ports {
         let Some(target) = port.target else { continue };
         if masters.iter().any(|ports| ports.has(target)) {
@@ -141,7 +141,7 @@ fn check_client_port(
     let port = authority.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
     let (Some(port), Some(service)) = (port, resolve_service(view, process, host_of(text))) else { return };
     let who = process.describe();
-    let masters = behind(view, service);
+    let masters = backend_ports(view, service);
     if service.headless {
         let reached = |ports: &MasterPorts| if is_master { ports.rpc == port } else { ports.has_http(port) };
         let Some(masters) = masters.filter(|all| !all.iter().any(reached)) else { return };

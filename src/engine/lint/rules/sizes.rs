@@ -105,7 +105,7 @@ const RANKS_USUAL: u64 = 8;
 /// A rank's share of the segment that is below the smallest mountable size.
 pub fn rank_segment(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in &view.member {
-        ranks_elsewhere(member, out);
+        unknown_rank_count(member, out);
     }
     for member in view.clients() {
         // Huge pages round a small segment up. For a shell it is unknown whether they are on.
@@ -133,7 +133,7 @@ pub fn rank_segment(view: &DeploymentView<'_>, out: &mut Findings) {
 }
 
 /// SGLang settings without a command line: the number of ranks that share the segment is unknown and may be one.
-fn ranks_elsewhere(member: &ProcessView<'_>, out: &mut Findings) {
+fn unknown_rank_count(member: &ProcessView<'_>, out: &mut Findings) {
     let is_of_sglang = member.process.role.is_sglang() || member.process.role == ProcessRole::Environment;
     if !is_of_sglang || member.process.args_whole || member.huge_pages() == Some(true) {
         return;
