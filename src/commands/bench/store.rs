@@ -363,7 +363,7 @@ impl StoreReport {
             for (what, done) in [("put", &pass.put), ("get", &pass.get)] {
                 let latencies = done.latency.count();
                 if latencies > 0 && latencies < BATCHES_MIN {
-                    let operation = format!("{}: {what}", pass.name);
+                    let operation = if pass.name == what { what.to_owned() } else { format!("{}: {what}", pass.name) };
                     caveats.push(BenchCaveat::TooFewStoreBatches { operation, batches: latencies });
                 }
                 if done.missing > 0 && args.overfill {
@@ -468,21 +468,8 @@ impl StoreReport {
             &["pass", "operation", "objects", "objects/s", "GB/s", "CPU us/object", "missing", "failed"],
         )
         .text_column(1);
-        let head = [
-            "batch latency, ms",
-            "operation",
-            "count",
-            "mean",
-            "std",
-            "min",
-            "p50",
-            "p90",
-            "p95",
-            "p99",
-            "p99.9",
-            "max",
-        ];
-        let mut batches = ReportTable::new("", &head).text_column(1);
+        let head = ["pass", "operation", "count", "mean", "std", "min", "p50", "p90", "p95", "p99", "p99.9", "max"];
+        let mut batches = ReportTable::new("Batch latency, ms", &head).text_column(1);
         for (pass, what, figures) in self.figures() {
             moved.row([
                 pass.name.to_owned(),

@@ -52,7 +52,8 @@ pub(in crate::commands::bench) struct PassComparison {
     pub differences: Vec<DifferenceReport>,
     /// Verdict of this pass alone.
     pub verdict: ComparisonVerdict,
-    pub says: String,
+    #[serde(rename = "says")]
+    pub summary: String,
     /// Mean TTFT of A in the first and in the second half of its blocks.
     pub a_halves_ttft_ms: Option<[f64; 2]>,
 }
@@ -84,7 +85,8 @@ pub(in crate::commands::bench) struct ComparisonReport {
     pub noise_floor: Option<Vec<PassComparison>>,
     pub compared: Vec<PassComparison>,
     pub verdict: ComparisonVerdict,
-    pub says: String,
+    #[serde(rename = "says")]
+    pub summary: String,
     #[serde(rename = "doubts")]
     pub caveats: Vec<BenchCaveat>,
 }
@@ -98,7 +100,7 @@ pub(super) struct ComparedSides {
 }
 
 fn report(compared: &Comparison, [a, b]: [&str; 2]) -> PassComparison {
-    let (verdict, says) = ComparisonVerdict::of(std::slice::from_ref(compared), [a, b]);
+    let (verdict, summary) = ComparisonVerdict::of(std::slice::from_ref(compared), [a, b]);
     let one = |(measure, found): &(crate::engine::load::compare::Measure, Difference)| DifferenceReport {
         measure: measure.name(),
         a: found.mean_a,
@@ -118,7 +120,7 @@ fn report(compared: &Comparison, [a, b]: [&str; 2]) -> PassComparison {
         refusals: compared.refusals.iter().map(ToString::to_string).collect(),
         differences: compared.differences.iter().map(one).collect(),
         verdict,
-        says,
+        summary,
         a_halves_ttft_ms: compared.halves,
     }
 }
@@ -148,7 +150,7 @@ impl ComparisonVerdict {
             _ if any(DifferenceVerdict::NoDifferenceShown) => ComparisonVerdict::NoDifferenceShown,
             _ => ComparisonVerdict::TooFew,
         };
-        let says = match verdict {
+        let summary = match verdict {
             ComparisonVerdict::Better => format!("{b} is better: {}", better.join(", ")),
             ComparisonVerdict::Worse => format!("{b} is worse: {}", worse.join(", ")),
             ComparisonVerdict::Mixed => {
@@ -168,7 +170,7 @@ impl ComparisonVerdict {
                 format!("not compared: {}", reasons.join("; "))
             }
         };
-        (verdict, says)
+        (verdict, summary)
     }
 }
 
@@ -193,7 +195,7 @@ impl ComparisonReport {
                 compared.iter_mut().for_each(|one| one.refuse(refusal.clone()));
             }
         }
-        let (verdict, says) = ComparisonVerdict::of(&compared, [&a.name, &b.name]);
+        let (verdict, summary) = ComparisonVerdict::of(&compared, [&a.name, &b.name]);
         let level = compared.iter().flat_map(|one| &one.differences).map(|(_, found)| found.level).next();
         let mut caveats = Vec::new();
         for one in &compared {
@@ -228,7 +230,7 @@ impl ComparisonReport {
             noise_floor,
             compared,
             verdict,
-            says,
+            summary,
             caveats,
         }
     }
@@ -247,13 +249,13 @@ impl ComparisonReport {
         for one in self.noise_floor.iter().flatten() {
             let mut section =
                 one.section(format!("Noise floor of {}: {}", self.a.name, one.pass.trim_start_matches(SELF_COMPARE)));
-            section.text.push(format!("Noise floor, {} compared with itself: {}", self.a.name, one.says));
+            section.text.push(format!("Noise floor, {} compared with itself: {}", self.a.name, one.summary));
             sections.push(section);
         }
         for one in &self.compared {
             let mut section = one.section(format!("{} against {}: {}", self.b.name, self.a.name, one.pass));
             if self.compared.len() > 1 || !one.refusals.is_empty() {
-                section.text.push(format!("Verdict of {}: {}", one.pass, one.says));
+                section.text.push(format!("Verdict of {}: {}", one.pass, one.summary));
             }
             sections.push(section);
         }
@@ -275,7 +277,7 @@ impl ComparisonReport {
     pub fn answer(&self) -> Vec<String> {
         let first = self.compared.iter().find_map(|one| one.differences.first());
         vec![
-            format!("Verdict: {}", self.says),
+            format!("Verdict: {}", self.summary),
             format!("{}: {}, {}: {}", self.a.name, self.a.target, self.b.name, self.b.target),
             first.map_or("No measure was compared".to_owned(), |found| {
                 let percent = found.percent.map_or(String::new(), |percent| format!(", {percent:+.1} %"));

@@ -79,6 +79,7 @@ pub(super) struct GoalTracker {
 }
 
 impl GoalTracker {
+    /// Creates a tracker for `limits`, which never stops the run.
     pub fn new(limits: &[LatencyLimit]) -> GoalTracker {
         GoalTracker { limits: limits.to_vec(), required_share: None, failed: 0, passes: Vec::new() }
     }

@@ -31,7 +31,7 @@ fn files(folder: &Path) {
     write("trace.jsonl", (0..3).map(request).collect::<Vec<_>>().join("\n"));
     let question = |(n, kind): (usize, &str)| json!({"category": kind, "turns": [format!("s{n}")]}).to_string();
     write("speed.jsonl", ["mixed", "low_entropy"].into_iter().enumerate().map(question).collect::<Vec<_>>().join("\n"));
-    let words: serde_json::Map<String, serde_json::Value> = ["[UNK]", "a", "b", "c", "question", "q", "s"]
+    let vocabulary: serde_json::Map<String, serde_json::Value> = ["[UNK]", "a", "b", "c", "question", "q", "s"]
         .iter()
         .zip(0..)
         .map(|(word, id)| ((*word).to_owned(), json!(id)))
@@ -40,7 +40,7 @@ fn files(folder: &Path) {
         std::fs::create_dir_all(folder.join(model)).expect("a folder");
         let tokenizer = json!({"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
             "pre_tokenizer": if model == "one" { json!({"type": "Whitespace"}) } else { json!({"type": "WhitespaceSplit"}) },
-            "post_processor": null, "decoder": null, "model": {"type": "WordLevel", "vocab": words, "unk_token": "[UNK]"}});
+            "post_processor": null, "decoder": null, "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "[UNK]"}});
         let count = if model == "one" { tokenizer } else { per_letter(&tokenizer) };
         write(&format!("{model}/tokenizer.json"), count.to_string());
         write(&format!("{model}/tokenizer_config.json"), json!({"chat_template": template}).to_string());
@@ -174,10 +174,10 @@ fn listed_flags_change_requests_or_the_schedule() {
         };
         // Lines without a dataset use the ShareGPT file.
         let default = if line.contains("--dataset-name") { "" } else { "--dataset-path sharegpt.json" };
-        let words =
+        let arguments =
             ["x", "--num-prompts", "12"].into_iter().chain(default.split_whitespace()).chain(line.split_whitespace());
         let args =
-            TestCommandLine::try_parse_from(words.map(at)).unwrap_or_else(|error| panic!("{line}: {error}")).args;
+            TestCommandLine::try_parse_from(arguments.map(at)).unwrap_or_else(|error| panic!("{line}: {error}")).args;
         args.into_work().dry_run().unwrap_or_else(|failure| panic!("{line}: {failure:?}"))
     };
     for (flag, common, more) in LINES {

@@ -68,8 +68,8 @@ struct TransferBenchFlags {
 ///
 /// # Errors
 /// A flag is unknown or has an invalid value, or [`transfer::run`] fails.
-pub fn run(words: &[String]) -> Outcome {
-    let parsed = gflags::parse(&TABLE, words, &RealWorld)?;
+pub fn run(args: &[String]) -> Outcome {
+    let parsed = gflags::parse(&TABLE, args, &RealWorld)?;
     if parsed.help {
         output::data(help::render(&TABLE))?;
         return Ok(Exit::Done);
@@ -101,25 +101,25 @@ fn last(parsed: &Parsed) -> BTreeMap<&'static str, String> {
 
 /// Returns the arguments for clap, with upstream defaults where they differ from those of `mcctl bench transfer`.
 fn translated(given: &BTreeMap<&'static str, String>) -> Vec<String> {
-    let mut words = vec!["transfer_engine_bench".to_owned()];
+    let mut args = vec!["transfer_engine_bench".to_owned()];
     let is_set = |name: &str| given.contains_key(name);
     if !is_set("threads") {
-        words.push("--threads=12".to_owned());
+        args.push("--threads=12".to_owned());
     }
     if !is_set("protocol") {
-        words.push("--protocol=rdma".to_owned());
+        args.push("--protocol=rdma".to_owned());
     }
     // In gflags an empty text means no value.
     let given = given.iter().filter(|(_, value)| !value.is_empty());
-    words.extend(given.map(|(name, value)| format!("{}={value}", crate::commands::flags::spelled(name))));
-    words
+    args.extend(given.map(|(name, value)| format!("{}={value}", crate::commands::flags::spelled(name))));
+    args
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn words(line: &str) -> Vec<String> {
+    fn args(line: &str) -> Vec<String> {
         let args: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         translated(&last(&gflags::parse(&TABLE, &args, &RealWorld).unwrap()))
     }
@@ -140,9 +140,9 @@ mod tests {
 
     #[test]
     fn the_last_value_wins_and_defaults_match_upstream() {
-        assert_eq!(words(""), ["transfer_engine_bench", "--threads=12", "--protocol=rdma"]);
+        assert_eq!(args(""), ["transfer_engine_bench", "--threads=12", "--protocol=rdma"]);
         assert_eq!(
-            words("-threads 0x10 --threads=4 --protocol tcp --auto_discovery --noauto_discovery --device_name="),
+            args("-threads 0x10 --threads=4 --protocol tcp --auto_discovery --noauto_discovery --device_name="),
             ["transfer_engine_bench", "--auto-discovery=false", "--protocol=tcp", "--threads=4"]
         );
     }

@@ -58,7 +58,7 @@ fn counted(counters: &ServerCounters) -> String {
 }
 
 fn expected(observed: &ServerObservation) -> Option<ReportTable> {
-    let expectation = observed.expectation.as_ref().filter(|told| told.all.requests > 0)?;
+    let expectation = observed.expectation.as_ref().filter(|expectation| expectation.all.requests > 0)?;
     let head =
         ["turn", "expected hits, tokens", "actual hits, tokens", "requests with missing hits", "missing, tokens"];
     let mut table = ReportTable::new("Expected and actual cache hits", &head);
@@ -102,8 +102,8 @@ fn shorts(observed: &ServerObservation) -> Option<ReportTable> {
     let title = format!("{} requests with missing hits, {} of them unexplained", short.requests, short.unexplained);
     let head = ["conversation", "turn", "expected", "device", "host", "storage", "reason of the server"];
     let mut table = ReportTable::new(&title, &head).text_column(6);
-    for told in short.listed.iter().take(SHOWN) {
-        let ExplainedShortfall { conversation, turn, expected, device, host, storage, reasons, .. } = told;
+    for shortfall in short.listed.iter().take(SHOWN) {
+        let ExplainedShortfall { conversation, turn, expected, device, host, storage, reasons, .. } = shortfall;
         let why: Vec<String> = reasons.iter().map(ShortfallReason::kind).collect();
         let numbers = [*conversation, *turn, *expected, *device, *host, *storage].map(|n| n.to_string());
         let why = if why.is_empty() { "unexplained".to_owned() } else { truncated(&why.join(", "), 60) };

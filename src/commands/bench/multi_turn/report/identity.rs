@@ -21,7 +21,7 @@ pub(in crate::commands::bench) struct Identity {
 impl Identity {
     /// Returns the identity of this process.
     pub fn of_this_run(seed: u64, now: Unix) -> Identity {
-        let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+        let command = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned());
         let mut command = without_secrets(command);
         if let Some(program) = command.first_mut() {
             *program = program.rsplit('/').next().unwrap_or_default().to_owned();
@@ -37,11 +37,9 @@ impl Identity {
 
     /// Returns the command line, quoted for a shell.
     pub fn line(&self) -> String {
-        let words = self
-            .command
-            .iter()
-            .map(|word| shlex::try_quote(word).map_or_else(|_| word.clone(), |word| word.into_owned()));
-        words.collect::<Vec<_>>().join(" ")
+        let args =
+            self.command.iter().map(|arg| shlex::try_quote(arg).map_or_else(|_| arg.clone(), |arg| arg.into_owned()));
+        args.collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -49,41 +47,40 @@ impl Identity {
 const SECRET: [&str; 4] = ["--header", "--api-key", "--key", "--token"];
 
 /// Masks secrets of a command line with `***`: values of headers and keys, and user and password of URLs.
-fn without_secrets(words: impl Iterator<Item = String>) -> Vec<String> {
+fn without_secrets(args: impl Iterator<Item = String>) -> Vec<String> {
     let mut hide = false;
     let hidden = |value: &str| match value.split_once(['=', ':']) {
         // The header name is not secret.
         Some((name, _)) => format!("{name}=***"),
         None => "***".to_owned(),
     };
-    words
-        .map(|word| {
-            // A flag may have several values, up to the next flag.
-            hide &= !word.starts_with('-');
-            if hide {
-                return hidden(&word);
-            }
-            if SECRET.contains(&word.as_str()) {
-                hide = true;
-                return word;
-            }
-            if let Some((flag, value)) = word.split_once('=')
-                && SECRET.contains(&flag)
-            {
-                return format!("{flag}={}", hidden(value));
-            }
-            without_user(&word)
-        })
-        .collect()
+    args.map(|arg| {
+        // A flag may have several values, up to the next flag.
+        hide &= !arg.starts_with('-');
+        if hide {
+            return hidden(&arg);
+        }
+        if SECRET.contains(&arg.as_str()) {
+            hide = true;
+            return arg;
+        }
+        if let Some((flag, value)) = arg.split_once('=')
+            && SECRET.contains(&flag)
+        {
+            return format!("{flag}={}", hidden(value));
+        }
+        without_user(&arg)
+    })
+    .collect()
 }
 
 /// Masks user and password of a URL.
-fn without_user(word: &str) -> String {
-    let Some((scheme, rest)) = word.split_once("://") else { return word.to_owned() };
+fn without_user(arg: &str) -> String {
+    let Some((scheme, rest)) = arg.split_once("://") else { return arg.to_owned() };
     let end = rest.find('/').unwrap_or(rest.len());
     match rest[..end].rfind('@') {
         Some(at) => format!("{scheme}://***@{}", &rest[at + 1..]),
-        None => word.to_owned(),
+        None => arg.to_owned(),
     }
 }
 
@@ -109,7 +106,7 @@ mod tests {
 
     #[test]
     fn secrets_are_masked() {
-        let words = [
+        let args = [
             "mcctl",
             "--header",
             "Authorization: Bearer x",
@@ -118,7 +115,7 @@ mod tests {
             "--api-key",
             "z",
         ];
-        let hidden = without_secrets(words.iter().map(|word| (*word).to_owned()));
+        let hidden = without_secrets(args.iter().map(|arg| (*arg).to_owned()));
         assert_eq!(
             hidden,
             [

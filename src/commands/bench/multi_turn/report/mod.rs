@@ -52,6 +52,7 @@ pub(in crate::commands::bench) struct RunReport {
 }
 
 impl RunReport {
+    /// Builds the report of a session, without the results of all passes together.
     pub fn of(args: &Args, identity: Identity, measured: &MeasuredRun) -> RunReport {
         let executed = &measured.executed;
         let mut caveats = measured.caveats.clone();

@@ -148,6 +148,7 @@ fn curve(histogram: &LatencyHistogram) -> Vec<(f64, f64)> {
 }
 
 impl PassReport {
+    /// Builds the report of `pass`. `sides` are the names and targets of the endpoints.
     pub fn of(args: &Args, sides: &[(String, LoadTarget)], pass: &PassResult) -> PassReport {
         let (tally, ran) = (&pass.tally, &pass.ran);
         let seconds = tally.took().as_secs_f64();

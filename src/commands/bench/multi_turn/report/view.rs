@@ -124,9 +124,10 @@ pub(super) fn answer(passes: &[PassReport]) -> Vec<String> {
     match passes {
         [pass] => {
             let mean = |summary: &Option<LatencySummary>| summary.map_or("-".to_owned(), |summary| ms(summary.mean));
-            let p99 = pass.ttft.and_then(|ttft| ttft.p99).map_or("too few".to_owned(), ms);
+            let p99 = pass.ttft.and_then(|ttft| ttft.p99);
+            let p99 = p99.map_or("not available (too few requests)".to_owned(), |p99| format!("{} ms", ms(p99)));
             answer.push(format!(
-                "TTFT (scheduled) mean {} ms, p99 {p99}; ITL mean {} ms; E2E latency mean {} ms",
+                "TTFT (scheduled): mean {} ms, p99 {p99}; ITL: mean {} ms; E2E latency: mean {} ms",
                 mean(&pass.ttft),
                 mean(&pass.itl),
                 mean(&pass.e2e)
