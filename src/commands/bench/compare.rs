@@ -9,7 +9,7 @@ use crate::commands::error::{Failure, Outcome};
 #[command(
     args_override_self = true,
     mut_args(multi_turn::negative_numbers_are_values),
-    after_help = "Exit codes: 0 B is not worse, 1 B is worse than its interval in at least one measure of one pass, the runs are not \
+    after_help = "Exit codes: 0 B is not worse, 1 B is worse in at least one measure of one pass (the interval excludes no difference), the runs are not \
     comparable, requests failed, a signal ended the run or a goal was missed, 2 command line wrong, 3 an endpoint is unreachable or no \
     request to it succeeded, 4 a file could not be written, or this host allows too few connections, 70 a bug in mcctl. If the reader of \
     stdout closes it, the code is 0."
@@ -39,7 +39,7 @@ impl Args {
             (true, true) => {}
             (true, false) => {
                 return Err(Failure::usage("a records file cannot follow a URL")
-                    .next("give the records file first, then the URL"));
+                    .next("put the records file first, then the URL"));
             }
             (false, _) => return work.run_against(&self.a, &self.b),
         }

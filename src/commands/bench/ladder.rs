@@ -239,7 +239,7 @@ fn info(server: &ServerClient) -> Result<ServerInfo, Failure> {
     Err(Failure::unreachable(format!("cannot run the tier ladder against {}", server.base()))
         .tried("GET /server_info")
         .found(refusal.to_string())
-        .next("give the --url of an SGLang server 0.5 or later; bench multi-turn measures other servers"))
+        .next("specify the --url of an SGLang server 0.5 or later; bench multi-turn measures other servers"))
 }
 
 /// Returns every request with its intended tier.

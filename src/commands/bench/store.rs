@@ -108,7 +108,7 @@ impl Args {
             };
             let (master, client_config, metadata, note, node) = tokio::select! {
                 started = start => started?,
-                signal = signals.next() => return Err(Failure::no(format!("{signal}: stopped before it was ready"))),
+                signal = signals.next() => return Err(Failure::no(format!("{signal}: stopped before the client was ready"))),
             };
             note.iter().for_each(output::say);
             let mut clients = Vec::new();

@@ -32,7 +32,7 @@ fn read(path: &Path, side: usize) -> Result<RecordedRun, Failure> {
     let shown = path.display();
     let wrong = |line: usize, reason: String| {
         Failure::usage(format!("{shown}, line {line}: {reason}"))
-            .next("give a file written with --records, or http://HOST:PORT")
+            .next("specify a file written with --records, or http://HOST:PORT")
     };
     let file = std::fs::File::open(path)
         .map_err(|error| Failure::usage(format!("cannot read {shown}")).found(error.to_string()))?;

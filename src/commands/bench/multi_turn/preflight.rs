@@ -39,9 +39,9 @@ pub(in crate::commands::bench) fn check_endpoints_reachable<'a>(
 fn unreachable(name: &str, target: &LoadTarget, error: &ConnectError) -> Failure {
     let next = match matches!(error, ConnectError::Tls(_)) {
         true => {
-            "give its CA with --cacert, skip verification with --insecure, or use http:// if the server does not use TLS"
+            "specify its CA with --cacert, skip verification with --insecure, or use http:// if the server does not use TLS"
         }
-        false => "start the server, or give the URL of a running one: http://HOST:PORT or https://HOST",
+        false => "start the server, or specify the URL of a running one: http://HOST:PORT or https://HOST",
     };
     Failure::unreachable(format!("cannot connect to {}", target.url()))
         .tried(format!("connect to {} (endpoint {name})", target.at))

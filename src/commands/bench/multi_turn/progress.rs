@@ -53,7 +53,7 @@ impl Screen {
     }
 
     /// Prints `text`, unless the screen is quiet.
-    pub fn say(&self, text: &str) {
+    pub fn print(&self, text: &str) {
         if !self.quiet {
             self.warn(text);
         }
@@ -118,7 +118,7 @@ impl ProgressView {
                     let Some(shown) = shown else { continue };
                     match &screen.bar {
                         Some(bar) => bar.set_message(shown.bar()),
-                        None if samples.is_multiple_of(LINE_SAMPLES) => screen.say(&shown.line()),
+                        None if samples.is_multiple_of(LINE_SAMPLES) => screen.print(&shown.line()),
                         None => {}
                     }
                 }
@@ -187,7 +187,7 @@ impl Observer for ProgressView {
     }
 
     fn note(&mut self, text: &str) {
-        self.screen.say(text);
+        self.screen.print(text);
     }
 }
 

@@ -116,7 +116,7 @@ fn wait_until_ready(target: &LoadTarget, server: Option<&ServerClient>, wait: Du
                 return Err(Failure::unreachable(format!("the server is not ready: {}", target.url()))
                     .tried(format!("GET /v1/models for {} s (--ready-check-timeout-sec)", wait.as_secs()))
                     .found(found)
-                    .next("start the server, or give the URL of a running one: --base-url http://HOST:PORT"));
+                    .next("start the server, or specify the URL of a running one: --base-url http://HOST:PORT"));
             }
             if !std::mem::replace(&mut is_logged, true) {
                 output::say(format!("waiting up to {} s for {}: {found}", wait.as_secs(), target.url()));

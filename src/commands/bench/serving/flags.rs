@@ -1,5 +1,5 @@
-//! The flags of SGLang's `bench_serving` 0.5.23 and `bench_multiturn.py` with their effects. This table is the source of the flags
-//! that are accepted without effect or rejected, the warning that names them, their abbreviations, and a note in `--help`.
+//! The flags of SGLang's `bench_serving` 0.5.23 and `bench_multiturn.py` with their effects. This table is the source of the
+//! accepted and rejected flags, the warning about flags without effect, the abbreviations, and a note in `--help`.
 
 /// A flag of `bench_serving` and its effect.
 #[derive(Debug)]

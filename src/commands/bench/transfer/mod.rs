@@ -101,7 +101,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Outcome {
     if args.mode == TransferRole::Initiator && args.segment_id.is_none() {
         return Err(Failure::usage("--mode initiator needs --segment-id").next(
-            "give the address that the target prints after 'listening on' (with a metadata service: its name), or use --mode target",
+            "specify the address that the target prints after 'listening on' (with a metadata service: its name), or use --mode target",
         ));
     }
     let lookup = |name: &str| args.upstream.variable(name, |name| std::env::var(name).ok());
@@ -358,6 +358,6 @@ fn no_memory(error: &MemoryError) -> Failure {
         MemoryError::NotEnoughHugePages { .. } | MemoryError::NoSuchPage { .. } => {
             failure.next("reserve more (sysctl vm.nr_hugepages), lower --buffer-size, or unset MC_STORE_USE_HUGEPAGE")
         }
-        _ => failure.next("lower --buffer-size, or give this host more memory"),
+        _ => failure.next("lower --buffer-size, or add memory to this host"),
     }
 }

@@ -419,7 +419,8 @@ impl DatasetArgs {
                 .found(found)
         };
         let file = input::open(&path).map_err(|error| {
-            failure(error.to_string()).next("give a file on this machine; 'mcctl bench dataset' generates a small one")
+            failure(error.to_string())
+                .next("specify a file on this machine; 'mcctl bench dataset' generates a small one")
         })?;
         dataset::read(BufReader::with_capacity(1 << 18, file), &named, format, reading).map_err(|error| {
             let next = match &error {
@@ -428,13 +429,13 @@ impl DatasetArgs {
                         .to_owned()
                 }
                 dataset::DatasetError::AllBad { .. } => {
-                    "select the format of the file with --dataset-name, or give another file".to_owned()
+                    "select the format of the file with --dataset-name, or use another file".to_owned()
                 }
                 dataset::DatasetError::Offset { conversations, .. } => {
                     format!("use --dataset-offset below {conversations}")
                 }
-                dataset::DatasetError::Empty { .. } => "give another file, or other length limits".to_owned(),
-                _ => "give a readable file".to_owned(),
+                dataset::DatasetError::Empty { .. } => "use another file, or other length limits".to_owned(),
+                _ => "use a readable file".to_owned(),
             };
             failure(error.to_string()).next(next)
         })
@@ -493,7 +494,7 @@ impl DatasetArgs {
         let missing = || {
             Failure::usage(format!("the tokenizer '{name}' is not on this machine"))
                 .found("not a tokenizer.json, not a directory with one, not a model in the local Hugging Face cache")
-                .next("give a local tokenizer.json with --tokenizer, or set HF_HOME; mcctl does not download files")
+                .next("specify a local tokenizer.json with --tokenizer, or set HF_HOME; mcctl does not download files")
         };
         local::tokenizer(name).map(Some).ok_or_else(missing)
     }
@@ -502,7 +503,7 @@ impl DatasetArgs {
     fn template(&self) -> Result<ChatTemplate, Failure> {
         let failure = |found: String| {
             Failure::usage("--apply-chat-template needs the model's chat template").found(found).next(
-                "give the model's directory with --tokenizer; it contains tokenizer_config.json or chat_template.jinja",
+                "specify the model's directory with --tokenizer; it contains tokenizer_config.json or chat_template.jinja",
             )
         };
         let file = self.tokenizer_file()?.ok_or_else(|| failure("no tokenizer found on this machine".to_owned()))?;
@@ -530,7 +531,7 @@ impl DatasetArgs {
         let failure = |found: String| {
             Failure::usage(format!("cannot read the tokenizer {}", file.display()))
                 .found(found)
-                .next("give a Hugging Face tokenizer.json, or its directory")
+                .next("specify a Hugging Face tokenizer.json, or its directory")
         };
         let mut bytes = Vec::new();
         let opened = input::open(&file).map_err(|error| failure(error.to_string()))?;

@@ -74,7 +74,7 @@ impl OutputArgs {
             if let Some((other, _)) = named[..at].iter().find(|(_, earlier)| earlier == path) {
                 return Err(Failure::usage(format!("{other} and {flag} name the same file"))
                     .found(path.display().to_string())
-                    .next("give each flag its own file"));
+                    .next("use a different file for each flag"));
             }
         }
         Ok(())
