@@ -9,10 +9,15 @@ use crate::commands::error::{Failure, Outcome};
 #[command(
     args_override_self = true,
     mut_args(multi_turn::negative_numbers_are_values),
-    after_help = "Exit codes: 0 B is not worse, 1 B is worse in at least one measure of one pass (the interval excludes no difference), the runs are not \
-    comparable, requests failed, a signal ended the run or a goal was missed, 2 command line wrong, 3 an endpoint is unreachable or no \
-    request to it succeeded, 4 a file could not be written, or this host allows too few connections, 70 a bug in mcctl. If the reader of \
-    stdout closes it, the code is 0."
+    after_help = "Exit codes:\n\
+    \x20 0   B is not worse\n\
+    \x20 1   B is worse in at least one measure, the runs are not comparable, requests failed,\n\
+    \x20     a signal ended the run, or a goal was missed\n\
+    \x20 2   command line wrong\n\
+    \x20 3   an endpoint is unreachable, or no request to it succeeded\n\
+    \x20 4   a file could not be written, or this host allows too few connections\n\
+    \x20 70  a bug in mcctl\n\
+    If the reader of stdout closes it, the code is 0."
 )]
 pub struct Args {
     /// URL of the first server, or the file of a recorded run (--records)

@@ -60,7 +60,10 @@ impl SampleDataset {
     after_help = "Equal flags give equal files. 'mcctl bench multi-turn --dataset-name NAME --dataset-path FILE' sends the dataset; use \
     the name mooncake for the format sessions. openai and agentic-trace need --api chat; the others work with every API. No format needs a \
     tokenizer: without one, output lengths are estimated from words (mooncake contains its lengths); with --tokenizer FILE they are counted.\n\
-    Exit codes: 0 written, 2 command line wrong, or the file already exists, 4 the file cannot be written."
+    Exit codes:\n\
+    \x20 0   written\n\
+    \x20 2   command line wrong, or the file already exists\n\
+    \x20 4   the file cannot be written"
 )]
 pub struct Args {
     /// Format of the dataset

@@ -32,9 +32,14 @@ const LENGTHS: [u32; 8] = [512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536];
     mut_args(negative_numbers_are_values),
     after_help = "The server must be SGLang without other clients: L1 and L2 are flushed repeatedly and filled with synthetic prompts. L3 is \
     not cleared. A request counts for a tier only if the server reports that the prompt came from this tier.\n\
-    Exit codes: 0 every tier was verified at every length, 1 a tier was not verified, requests failed, or a signal ended the run (the report \
-    covers what was measured), 2 command line wrong, 3 the server is unreachable or not SGLang, 4 the file of --json could not be written, \
-    70 a bug in mcctl. If the reader of stdout closes it, the code is 0."
+    Exit codes:\n\
+    \x20 0   every tier was verified at every length\n\
+    \x20 1   a tier was not verified, requests failed, or a signal ended the run\n\
+    \x20 2   command line wrong\n\
+    \x20 3   the server is unreachable, or is not SGLang\n\
+    \x20 4   the file of --json could not be written\n\
+    \x20 70  a bug in mcctl\n\
+    If the reader of stdout closes it, the code is 0."
 )]
 pub struct Args {
     #[command(flatten)]

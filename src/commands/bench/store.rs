@@ -30,8 +30,12 @@ use crate::engine::sys::host;
     after_help = "An object that is missing when read (evicted, or never stored) is a failure. With --overfill, for stores smaller than \
     the data, missing objects are counted but are not failures. An object with fewer copies than --replicas, because too few nodes have \
     room, is a caveat.\n\
-    Exit codes: 0 all operations succeeded, 1 objects failed or were missing, or a signal ended the run (the report covers what ran), \
-    2 command line wrong, 3 the master or every node is unreachable, 4 this host has too little memory."
+    Exit codes:\n\
+    \x20 0   all operations succeeded\n\
+    \x20 1   objects failed or were missing, or a signal ended the run\n\
+    \x20 2   command line wrong\n\
+    \x20 3   the master or every node is unreachable\n\
+    \x20 4   this host has too little memory"
 )]
 pub struct Args {
     /// Object size; several sizes, separated by ',', are used in turn

@@ -24,7 +24,7 @@ pub(in crate::commands::bench) struct Kep74Figures {
 
 /// A row of the table.
 #[derive(Clone, Debug, Serialize)]
-pub(in crate::commands::bench) struct Kep74Row {
+pub(in crate::commands::bench) struct Kep74TableRow {
     pub name: &'static str,
     pub without: Option<Kep74Figures>,
     pub with: Option<Kep74Figures>,
@@ -36,8 +36,8 @@ pub(in crate::commands::bench) struct Kep74Row {
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::commands::bench) struct Kep74Report {
     /// Table as in KEP-74.
-    pub table: Vec<Kep74Row>,
-    pub multi_turn: Vec<Kep74Row>,
+    pub table: Vec<Kep74TableRow>,
+    pub multi_turn: Vec<Kep74TableRow>,
     pub without: String,
     pub with: Option<String>,
 }
@@ -51,7 +51,7 @@ fn figures(work: &Kep74Totals) -> Kep74Figures {
     }
 }
 
-fn row(name: &'static str, pass: &str, watched: &[PassStats], of: fn(&PassStats) -> &Kep74Totals) -> Kep74Row {
+fn row(name: &'static str, pass: &str, watched: &[PassStats], of: fn(&PassStats) -> &Kep74Totals) -> Kep74TableRow {
     let at = |side: &str| {
         watched.iter().find(|one| one.id.side_name == side && one.id.name == pass).map(|one| figures(of(one)))
     };
@@ -61,7 +61,7 @@ fn row(name: &'static str, pass: &str, watched: &[PassStats], of: fn(&PassStats)
         (without > 0.0).then(|| (with / without - 1.0) * 100.0)
     };
     let percent = [change(|f| f.total_tokens_per_s), change(|f| f.mean_ttft_ms), change(|f| f.mean_itl_ms)];
-    Kep74Row { name, without, with, percent }
+    Kep74TableRow { name, without, with, percent }
 }
 
 impl Kep74Report {
@@ -116,7 +116,7 @@ impl Kep74Report {
         .collect()
     }
 
-    fn table(&self, title: &str, rows: &[Kep74Row]) -> ReportTable {
+    fn table(&self, title: &str, rows: &[Kep74TableRow]) -> ReportTable {
         let head = ["row", "endpoint", "Total token throughput (tok/s)", "Mean TTFT (ms)", "Mean ITL (ms)", "requests"];
         let mut table = ReportTable::new(title, &head).text_column(1);
         let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2}"));

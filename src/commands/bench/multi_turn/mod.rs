@@ -62,10 +62,15 @@ impl fmt::Write for DigestWriter {
     args_override_self = true,
     mut_args(negative_numbers_are_values),
     after_help = "Latency counts from the scheduled send time, so a slow server cannot hide queueing (no coordinated omission).\n\
-    Exit codes: 0 every request succeeded, 1 requests failed or timed out, a signal ended the run, a phase failed, a goal was missed, \
-    B is worse, or the comparison was rejected, 2 command line wrong, 3 an endpoint is unreachable or no request to it succeeded, \
-    4 a file could not be written, or this host allows too few connections, 70 a bug in mcctl. If the reader of stdout closes it, the code \
-    is 0; the output files are still complete."
+    Exit codes:\n\
+    \x20 0   every request succeeded\n\
+    \x20 1   requests failed or timed out, a signal ended the run, a phase failed, a goal was missed,\n\
+    \x20     B is worse, or the comparison was rejected\n\
+    \x20 2   command line wrong\n\
+    \x20 3   an endpoint is unreachable, or no request to it succeeded\n\
+    \x20 4   a file could not be written, or this host allows too few connections\n\
+    \x20 70  a bug in mcctl\n\
+    If the reader of stdout closes it, the code is 0. The output files are complete."
 )]
 pub struct Args {
     #[command(flatten)]

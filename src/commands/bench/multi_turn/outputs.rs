@@ -7,7 +7,7 @@ use crate::commands::bench::multi_turn::execute::{self, MeasuredRun};
 use crate::commands::bench::multi_turn::files::{self, OpenMode, OutputFileError, OutputFiles};
 use crate::commands::bench::multi_turn::progress::{ProgressView, Screen};
 use crate::commands::bench::multi_turn::report::{Identity, RunReport};
-use crate::commands::bench::multi_turn::request_log::RequestLog;
+use crate::commands::bench::multi_turn::request_log::RequestLogger;
 use crate::commands::bench::multi_turn::{Args, html, text};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
@@ -20,7 +20,7 @@ pub(in crate::commands::bench) struct RunOutputs {
     /// Destination of messages during the run.
     pub screen: Screen,
     files: OutputFiles,
-    printed: RequestLog,
+    printed: RequestLogger,
     hidden: bool,
 }
 
@@ -40,7 +40,7 @@ impl RunOutputs {
             }
         }
         let files = OutputFiles::open(args, &identity, work, &screen)?;
-        let printed = RequestLog::new(screen.clone(), args.output.print_requests);
+        let printed = RequestLogger::new(screen.clone(), args.output.print_requests);
         Ok(RunOutputs { identity, screen, files, printed, hidden: args.output.disable_tqdm })
     }
 

@@ -6,19 +6,19 @@ use crate::engine::load::session::{Observer, PassId};
 use crate::engine::load::target::ExchangeOutcome;
 
 /// Observer that logs completed requests.
-pub(super) struct RequestLog {
+pub(super) struct RequestLogger {
     screen: Screen,
     is_enabled: bool,
 }
 
-impl RequestLog {
+impl RequestLogger {
     /// Returns an observer that logs to `screen` if `is_enabled`.
-    pub fn new(screen: Screen, is_enabled: bool) -> RequestLog {
-        RequestLog { screen, is_enabled }
+    pub fn new(screen: Screen, is_enabled: bool) -> RequestLogger {
+        RequestLogger { screen, is_enabled }
     }
 }
 
-impl Observer for RequestLog {
+impl Observer for RequestLogger {
     fn record(&mut self, pass: &PassId, record: &TimedRequest) {
         if !self.is_enabled {
             return;

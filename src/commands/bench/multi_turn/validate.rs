@@ -154,13 +154,13 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct TestCommandLine {
+    struct MultiTurnCommandLine {
         #[command(flatten)]
         args: Args,
     }
 
     fn args(line: &str) -> Args {
-        TestCommandLine::parse_from(std::iter::once("x").chain(line.split_whitespace())).args
+        MultiTurnCommandLine::parse_from(std::iter::once("x").chain(line.split_whitespace())).args
     }
 
     #[test]
@@ -235,7 +235,7 @@ mod tests {
     fn a_negative_number_is_a_value_not_a_flag() {
         for flag in ["--request-rate", "--num-clients", "--seed", "--margin", "--think-time", "--max-parallel"] {
             for value in ["-1", "-0.5"] {
-                let error = TestCommandLine::try_parse_from(["x", flag, value]).err().expect(flag).to_string();
+                let error = MultiTurnCommandLine::try_parse_from(["x", flag, value]).err().expect(flag).to_string();
                 assert!(error.contains(&format!("invalid value '{value}' for '{flag}")), "{error}");
             }
         }

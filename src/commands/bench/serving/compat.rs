@@ -84,13 +84,13 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct TestCommandLine {
+    struct CompatCommandLine {
         #[command(flatten)]
         accepted: CompatFlags,
     }
 
     fn line(line: &str) -> CompatFlags {
-        TestCommandLine::parse_from(std::iter::once("x").chain(line.split_whitespace())).accepted
+        CompatCommandLine::parse_from(std::iter::once("x").chain(line.split_whitespace())).accepted
     }
 
     #[test]

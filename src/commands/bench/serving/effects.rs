@@ -10,7 +10,7 @@ use crate::commands::bench::serving::Args;
 use crate::commands::bench::serving::flags::{FlagEffect, SERVING};
 
 #[derive(Parser)]
-struct TestCommandLine {
+struct ServingCommandLine {
     #[command(flatten)]
     args: Args,
 }
@@ -176,8 +176,9 @@ fn listed_flags_change_requests_or_the_schedule() {
         let default = if line.contains("--dataset-name") { "" } else { "--dataset-path sharegpt.json" };
         let arguments =
             ["x", "--num-prompts", "12"].into_iter().chain(default.split_whitespace()).chain(line.split_whitespace());
-        let args =
-            TestCommandLine::try_parse_from(arguments.map(at)).unwrap_or_else(|error| panic!("{line}: {error}")).args;
+        let args = ServingCommandLine::try_parse_from(arguments.map(at))
+            .unwrap_or_else(|error| panic!("{line}: {error}"))
+            .args;
         args.into_work().dry_run().unwrap_or_else(|failure| panic!("{line}: {failure:?}"))
     };
     for (flag, common, more) in LINES {
@@ -203,7 +204,7 @@ fn images_and_embeddings_are_rejected_before_sending() {
         "--profile --pd-separated",
         "--apply-chat-template --tokenizer nowhere",
     ] {
-        let args = TestCommandLine::parse_from(std::iter::once("x").chain(line.split_whitespace())).args;
+        let args = ServingCommandLine::parse_from(std::iter::once("x").chain(line.split_whitespace())).args;
         assert!(args.into_work().dry_run().is_err(), "{line}");
     }
 }

@@ -49,8 +49,13 @@ fn help() -> String {
          is not on this machine, synthetic prompts replace it and the report has a caveat.\n\
          --flush-cache flushes L1 and L2 of the server without asking for confirmation. A result file is written only with \
          --output-file.\n\n{}\n\n\
-         Exit codes: 0 every request succeeded, 1 some failed or were stopped, 2 command line wrong, 3 the server is unreachable or not ready, \
-         or no request succeeded, 4 a file could not be written, or this host allows too few connections, 70 a bug in mcctl.",
+         Exit codes:\n\
+    \x20 0   every request succeeded\n\
+    \x20 1   requests failed, or a signal ended the run\n\
+    \x20 2   command line wrong\n\
+    \x20 3   the server is unreachable or not ready, or no request succeeded\n\
+    \x20 4   a file could not be written, or this host allows too few connections\n\
+    \x20 70  a bug in mcctl",
         flags::summary()
     )
 }

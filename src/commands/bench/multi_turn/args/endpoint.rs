@@ -343,14 +343,14 @@ mod tests {
     }
 
     #[derive(clap::Parser)]
-    struct TestCommandLine {
+    struct EndpointCommandLine {
         #[command(flatten)]
         endpoint: EndpointArgs,
     }
 
     fn path(api: &str, url: &str) -> Result<String, Failure> {
         use clap::Parser;
-        TestCommandLine::parse_from(["x", "--api", api]).endpoint.target_of(url).map(|target| target.path)
+        EndpointCommandLine::parse_from(["x", "--api", api]).endpoint.target_of(url).map(|target| target.path)
     }
 
     #[test]

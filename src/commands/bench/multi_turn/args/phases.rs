@@ -105,13 +105,13 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct TestCommandLine {
+    struct PhasesCommandLine {
         #[command(flatten)]
         phases: PhasesArgs,
     }
 
     fn steps(line: &str) -> Result<Vec<String>, Failure> {
-        let line = TestCommandLine::parse_from(std::iter::once("x").chain(line.split_whitespace()));
+        let line = PhasesCommandLine::parse_from(std::iter::once("x").chain(line.split_whitespace()));
         let run = PassPlan {
             name: "run".to_owned(),
             block: 0,
