@@ -6,24 +6,24 @@ use crate::commands::target::Master;
 use crate::engine::base::HostPort;
 use crate::engine::env::RealEnv;
 use crate::engine::metadata::MetadataUri;
-use crate::engine::metadata::discovery::{self, Discovered, Evidence, Question};
+use crate::engine::metadata::discovery::{self, DiscoveredMode, DiscoveryQuery, Evidence};
 
 /// The metadata mode that the nodes of `master` use; `None` without evidence.
-pub async fn find(master: &Master) -> Option<Discovered> {
+pub async fn find(master: &Master) -> Option<DiscoveredMode> {
     find_at(master.admin().ok()?.at(), master).await
 }
 
 /// The same, with the admin port of `master` at `admin`.
-pub async fn find_at(admin: &HostPort, master: &Master) -> Option<Discovered> {
+pub async fn find_at(admin: &HostPort, master: &Master) -> Option<DiscoveredMode> {
     let keys = key_space();
-    let question = Question { admin, master_host: &master.at.host, keys: &keys, limit: master.timeout };
+    let question = DiscoveryQuery { admin, master_host: &master.at.host, keys: &keys, limit: master.timeout };
     discovery::find(&RealEnv::new(), &question).await
 }
 
 /// One line about what was found, for stderr.
-pub fn note(found: Option<&Discovered>) -> String {
+pub fn note(found: Option<&DiscoveredMode>) -> String {
     let (metadata, why) = match found {
-        Some(Discovered { metadata, evidence }) => (metadata, reason(evidence)),
+        Some(DiscoveredMode { metadata, evidence }) => (metadata, reason(evidence)),
         None => (&MetadataUri::P2p, "default: no node of this store could be checked".to_owned()),
     };
     format!("metadata: {metadata} ({why}); --metadata-server overrides")
@@ -60,7 +60,7 @@ fn without_host(url: &str) -> &str {
     url.rsplit_once(':').map_or(url, |(_, rest)| rest).trim_end_matches('/')
 }
 
-fn mismatch(failure: Failure, found: &Discovered, used: &MetadataUri, origin: &str) -> Failure {
+fn mismatch(failure: Failure, found: &DiscoveredMode, used: &MetadataUri, origin: &str) -> Failure {
     let Failure { exit, what, tried, found: cause, .. } = failure;
     let evidence = format!("{}; {what}", reason(&found.evidence));
     Failure {
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_mismatch_is_the_first_line_and_keeps_exit_code_and_cause() {
-        let found = Discovered { metadata: MetadataUri::P2p, evidence: Evidence::Handshake("n:1".to_owned()) };
+        let found = DiscoveredMode { metadata: MetadataUri::P2p, evidence: Evidence::Handshake("n:1".to_owned()) };
         let used = MetadataUri::Http("http://m:8080/metadata".to_owned());
         let failure = Failure::unreachable("cannot get 'k'").found("Connection refused");
         let explained = mismatch(failure, &found, &used, "--metadata-server http://m:8080/metadata");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mcctl::engine::base::HostPort;
 use mcctl::engine::env::RealEnv;
-use mcctl::engine::http::Running;
+use mcctl::engine::http::HttpServer;
 use mcctl::engine::metadata::{KeySpace, MetadataService, MetadataUri};
 use mcctl::engine::sys::Memory;
 use mcctl::engine::transfer::{
@@ -24,7 +24,7 @@ const BYTES: usize = 8 << 20;
 /// Where segments are found in a test.
 enum Finding {
     P2p,
-    Ours(Running),
+    Ours(HttpServer),
     Real(Box<Master>),
 }
 

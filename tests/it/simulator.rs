@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mcctl::engine::base::{ByteSize, HostPort};
 use mcctl::engine::env::{Env, RealEnv};
-use mcctl::engine::http::{Fetched, Fetcher, Samples};
+use mcctl::engine::http::{FetchResponse, Fetcher, Samples};
 use mcctl::engine::master::{MasterConfig, MasterServer};
 use mcctl::engine::metadata::MetadataUri;
 use mcctl::engine::sim::{self, Config, Cost, RunningSimulator, Storage};
@@ -39,11 +39,11 @@ impl Sim {
         Sim { running, url, fetch: Fetcher::new(false, Duration::from_secs(20), 64 << 20).unwrap() }
     }
 
-    async fn post(&self, path: &str, body: &Value) -> Fetched {
+    async fn post(&self, path: &str, body: &Value) -> FetchResponse {
         self.fetch.post(&format!("{}{path}", self.url), body.to_string()).await.unwrap()
     }
 
-    async fn get(&self, path: &str) -> Fetched {
+    async fn get(&self, path: &str) -> FetchResponse {
         self.fetch.get(&format!("{}{path}", self.url)).await.unwrap()
     }
 
@@ -422,7 +422,7 @@ fn its_pages_are_kept_by_a_real_mooncake_master_and_node() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let asked = json!({"input_ids": ids(1, 800), "sampling_params": {"max_new_tokens": 2}}).to_string();
     let fetch = Fetcher::new(false, Duration::from_secs(20), 1 << 20).unwrap();
-    let post = |path: &str, body: &str| -> Fetched {
+    let post = |path: &str, body: &str| -> FetchResponse {
         runtime.block_on(fetch.post(&format!("http://127.0.0.1:{port}{path}"), body.to_owned())).unwrap()
     };
     let generate = || -> Value { serde_json::from_str(&post("/generate", &asked).body).unwrap() };

@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use mcctl::engine::base::HostPort;
 use mcctl::engine::env::RealEnv;
-use mcctl::engine::http::{self, Handler, Limits, Method, Request, Response, Running, StatusCode, answer, decode};
+use mcctl::engine::http::{
+    self, Handler, HttpLimits, HttpRequest, HttpServer, Method, Response, StatusCode, answer, decode,
+};
 use mcctl::engine::metadata::{KeySpace, MetadataClient, MetadataService, MetadataUri};
 use mcctl::engine::sys::Memory;
 use mcctl::engine::transfer::config::Framing;
@@ -23,7 +25,7 @@ use mcctl::engine::transfer::{
 };
 use mcctl::engine::wire::json::SegmentDescriptor;
 
-use crate::sim::Ahead;
+use crate::sim::AdjustableClock;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -403,13 +405,13 @@ async fn shutdown_closes_the_ports_and_refuses_more_work() {
 #[tokio::test]
 async fn lanes_to_a_segment_that_nobody_uses_any_more_are_closed() {
     let ((first, theirs), (second, others)) = (target(1000).await, target(1000).await);
-    let env = Ahead::default();
+    let env = AdjustableClock::default();
     let ours = TransferEngine::start(config("127.0.0.1"), env.clone()).await.unwrap();
     let local = memory(1000, 1);
     let read = |of: &Arc<Memory>| vec![op(OpKind::Read, &local, 0, 1000, of.address())];
     ours.transfer(first.segment_name(), read(&theirs), LIMIT).await.unwrap();
     assert_eq!(first.counters().connections_open, 1);
-    env.put_forward(Duration::from_secs(6 * 60));
+    env.advance(Duration::from_secs(6 * 60));
     ours.transfer(second.segment_name(), read(&others), LIMIT).await.unwrap();
     let end = Instant::now() + LIMIT;
     while first.counters().connections_open > 0 {

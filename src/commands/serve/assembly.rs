@@ -13,10 +13,10 @@ use crate::commands::serve::exposition;
 use crate::commands::serve::metadata::key_space;
 use crate::engine::base::HostPort;
 use crate::engine::env::RealEnv;
-use crate::engine::http::Running;
-use crate::engine::master::admin::Admin;
+use crate::engine::http::HttpServer;
+use crate::engine::master::admin::AdminApi;
 use crate::engine::master::announcer::Announcer;
-use crate::engine::master::{Departure, Effect, MasterConfig, MasterError, MasterHandle, MasterServer};
+use crate::engine::master::{MasterConfig, MasterError, MasterHandle, MasterServer, StateEffect, UnmountReason};
 use crate::engine::metadata::{KeySpace, MetadataClient, MetadataService};
 use crate::engine::rpc::StartError;
 
@@ -54,10 +54,10 @@ pub struct Assembly {
     /// The metadata service's address.
     pub metadata_at: Option<HostPort>,
     master: MasterServer<RealEnv>,
-    admin: Arc<Admin<RealEnv>>,
-    http: Vec<Running>,
+    admin: Arc<AdminApi<RealEnv>>,
+    http: Vec<HttpServer>,
     report: bool,
-    departures: Receiver<Effect>,
+    departures: Receiver<StateEffect>,
     cleaner: Cleaner,
 }
 
@@ -95,12 +95,12 @@ impl Assembly {
                 Failure::host("cannot start the RPC's threads").found(source.to_string()).next("lower --rpc-thread-num")
             }
         })?;
-        let departures = master.handle().departures();
+        let departures = master.handle().unmount_events();
         let announcer = Announcer { rpc_port: master.rpc_port(), embedded };
-        let admin = Admin::announcing(env, Arc::new(master.handle()), Some(announcer));
+        let admin = AdminApi::announcing(env, Arc::new(master.handle()), Some(announcer));
         admin.append_metrics(exposition::process);
         if let Cleaner::Here { service, .. } = &cleaner {
-            service.count_in(admin.http_requests().clone());
+            service.share_request_counts(admin.http_requests().clone());
         }
         let running = admin.start(&plan.admin.at).await.map_err(|error| plan.admin.failure(&error.source))?;
         let admin_at = running.at().clone();
@@ -155,10 +155,10 @@ fn elsewhere(url: Option<&str>) -> Result<Cleaner, Failure> {
 }
 
 /// Follow the departures and do to the metadata service what they mean.
-async fn clean(master: &MasterHandle<RealEnv>, departures: &mut Receiver<Effect>, cleaner: &Cleaner) {
+async fn clean(master: &MasterHandle<RealEnv>, departures: &mut Receiver<StateEffect>, cleaner: &Cleaner) {
     loop {
         let name = match departures.recv().await {
-            Ok(Effect::Unmounted { name, reason: Departure::Expired, last_of_name: true, .. }) => name,
+            Ok(StateEffect::Unmounted { name, reason: UnmountReason::ClientExpired, last_of_name: true, .. }) => name,
             Ok(_) => continue,
             Err(RecvError::Lagged(missed)) => {
                 tracing::warn!("{missed} departures of segments were missed; their metadata records stay");
@@ -173,9 +173,9 @@ async fn clean(master: &MasterHandle<RealEnv>, departures: &mut Receiver<Effect>
         }
         match cleaner {
             Cleaner::None => {}
-            Cleaner::Here { service, remove: false } => service.owner_expired(&name),
+            Cleaner::Here { service, remove: false } => service.mark_owner_expired(&name),
             Cleaner::Here { service, remove: true } => {
-                let gone = service.forget_segment(&name);
+                let gone = service.remove_segment(&name);
                 tracing::info!(
                     "Cleaned up HTTP metadata for segment: {name}, ram_key_removed={}, rpc_key_removed={}",
                     gone.ram,

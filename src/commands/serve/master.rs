@@ -16,7 +16,7 @@ use crate::commands::settings::{Settings, read_text};
 use crate::commands::unknown_key;
 use crate::engine::alloc::placement::Strategy;
 use crate::engine::base::HostPort;
-use crate::engine::master::{MasterConfig, Policy};
+use crate::engine::master::{MasterConfig, StorePolicy};
 use crate::engine::rpc::server::default_threads;
 use crate::engine::sys::interface;
 
@@ -102,7 +102,7 @@ fn plan(settings: &Settings, env: &impl Fn(&str) -> Option<String>) -> Result<Pl
     Ok(Plan { config, rpc, admin, metadata, cleanup, report })
 }
 
-fn policy(settings: &Settings) -> Result<Policy, Failure> {
+fn policy(settings: &Settings) -> Result<StorePolicy, Failure> {
     let strategy = match settings.text("allocation_strategy") {
         "free_ratio_first" => Strategy::FreeRatioFirst,
         "local_first" => Strategy::LocalFirst,
@@ -145,7 +145,7 @@ fn policy(settings: &Settings) -> Result<Policy, Failure> {
         .found(settings.describe(lease))
         .next("give 1000 (milliseconds) or more, or leave the flag out for 10s"));
     }
-    Ok(Policy {
+    Ok(StorePolicy {
         lease_ttl: settings.duration("default_kv_lease_ttl"),
         soft_pin_ttl: settings.duration(pin),
         soft_pin_ttl_max: settings.duration(pin_max),
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn no_flags_are_upstreams_defaults() {
         let plan = planned(&[]).expect("the defaults hold together");
-        assert_eq!(plan.config.policy, Policy::default());
+        assert_eq!(plan.config.policy, StorePolicy::default());
         assert_eq!(
             (plan.rpc.at.to_string(), plan.admin.at.to_string()),
             ("0.0.0.0:50051".to_owned(), "0.0.0.0:9003".to_owned())

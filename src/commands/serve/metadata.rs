@@ -8,7 +8,7 @@ use crate::commands::runtime::{self, Signals};
 use crate::commands::serve::{metadata_flags, settings_of, start_logging};
 use crate::engine::base::HostPort;
 use crate::engine::env::RealEnv;
-use crate::engine::metadata::{KeySpace, Keys, MetadataService};
+use crate::engine::metadata::{KeyParsing, KeySpace, MetadataService};
 
 /// Run the service until a signal ends it.
 ///
@@ -26,7 +26,7 @@ pub fn run(parsed: &Parsed, log: &logging::Options) -> Outcome {
     // One thread answers some 100,000 requests a second; a second one would mostly be woken to find nothing to do.
     runtime::block_on(0, async {
         let mut signals = Signals::take_for_service()?;
-        let service = MetadataService::reading(RealEnv::new(), key_space(), Keys::Trimmed);
+        let service = MetadataService::with_parsing(RealEnv::new(), key_space(), KeyParsing::Trimmed);
         let running = service.start(&listen.at).await.map_err(|error| listen.failure(&error.source))?;
         tracing::info!("metadata service ready: http://{}/metadata", running.at());
         let signal = signals.next().await;

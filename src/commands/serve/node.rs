@@ -17,11 +17,11 @@ use crate::commands::transport::{self, Transport};
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::base::{ByteSize, ErrorCode, HostPort, ObjectKey, SegmentId};
 use crate::engine::env::RealEnv;
-use crate::engine::http::Running;
+use crate::engine::http::HttpServer;
 use crate::engine::metadata::{MetadataError, MetadataUri, ParseMetadataUriError};
 use crate::engine::rpc::{CallError, Timeouts};
 use crate::engine::store::client_metrics::ClientMetrics;
-use crate::engine::store::rest::{self, Held, NodeFigures, NodeHealth, ObjectStore, Refusal, Room};
+use crate::engine::store::rest::{self, NodeHealth, NodeMetrics, ObjectStore, ReadBudget, ReadPermit, StoreRefusal};
 use crate::engine::store::{ClientConfig, Node, NodeConfig, NodeError, NodeStore, StoreError, client_http, name};
 use crate::engine::sys::host;
 use crate::engine::sys::pages::{MemoryError, MemoryPolicy};
@@ -133,8 +133,8 @@ pub fn local_hostname(
 /// A node that runs, with its REST port.
 pub struct RunningNode {
     pub node: Node<RealEnv>,
-    rest: Running,
-    client_http: Option<Running>,
+    rest: HttpServer,
+    client_http: Option<HttpServer>,
 }
 
 impl RunningNode {
@@ -202,7 +202,7 @@ impl RunningNode {
 
     /// Where the client HTTP server is, if there is one.
     pub fn client_http_at(&self) -> Option<&HostPort> {
-        self.client_http.as_ref().map(Running::at)
+        self.client_http.as_ref().map(HttpServer::at)
     }
 
     /// Stop: the HTTP ports, then the node, which takes its memory back from the master.
@@ -213,7 +213,7 @@ impl RunningNode {
     }
 }
 
-async fn stop_running(running: Option<Running>) {
+async fn stop_running(running: Option<HttpServer>) {
     if let Some(running) = running {
         running.stop().await;
     }
@@ -511,8 +511,8 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 struct Later(OnceLock<NodeStore<RealEnv>>);
 
 impl Later {
-    fn ready(&self) -> Result<&NodeStore<RealEnv>, Refusal> {
-        self.0.get().ok_or_else(|| Refusal {
+    fn ready(&self) -> Result<&NodeStore<RealEnv>, StoreRefusal> {
+        self.0.get().ok_or_else(|| StoreRefusal {
             code: ErrorCode::UNAVAILABLE_IN_CURRENT_STATUS,
             reason: "the node is still starting".to_owned(),
         })
@@ -520,31 +520,31 @@ impl Later {
 }
 
 impl ObjectStore for Later {
-    async fn put(&self, key: ObjectKey, value: Bytes) -> Result<(), Refusal> {
+    async fn put(&self, key: ObjectKey, value: Bytes) -> Result<(), StoreRefusal> {
         self.ready()?.put(key, value).await
     }
 
-    async fn get(&self, key: ObjectKey, room: Room) -> Result<(Bytes, Held), Refusal> {
+    async fn get(&self, key: ObjectKey, room: ReadBudget) -> Result<(Bytes, ReadPermit), StoreRefusal> {
         self.ready()?.get(key, room).await
     }
 
-    async fn exists(&self, key: ObjectKey) -> Result<bool, Refusal> {
+    async fn exists(&self, key: ObjectKey) -> Result<bool, StoreRefusal> {
         self.ready()?.exists(key).await
     }
 
-    async fn remove(&self, key: ObjectKey) -> Result<(), Refusal> {
+    async fn remove(&self, key: ObjectKey) -> Result<(), StoreRefusal> {
         self.ready()?.remove(key).await
     }
 
-    async fn remove_all(&self) -> Result<u64, Refusal> {
+    async fn remove_all(&self) -> Result<u64, StoreRefusal> {
         self.ready()?.remove_all().await
     }
 
-    async fn mount(&self, bytes: u64) -> Result<(SegmentId, u64), Refusal> {
+    async fn mount(&self, bytes: u64) -> Result<(SegmentId, u64), StoreRefusal> {
         self.ready()?.mount(bytes).await
     }
 
-    async fn unmount(&self, segment: SegmentId, grace: Duration) -> Result<(), Refusal> {
+    async fn unmount(&self, segment: SegmentId, grace: Duration) -> Result<(), StoreRefusal> {
         self.ready()?.unmount(segment, grace).await
     }
 
@@ -552,11 +552,11 @@ impl ObjectStore for Later {
         self.0.get().map_or(NodeHealth::NotInitialized, ObjectStore::health)
     }
 
-    fn figures(&self) -> NodeFigures {
-        self.0.get().map_or_else(NodeFigures::default, ObjectStore::figures)
+    fn metrics(&self) -> NodeMetrics {
+        self.0.get().map_or_else(NodeMetrics::default, ObjectStore::metrics)
     }
 
-    fn more_metrics(&self) -> String {
+    fn extra_metrics(&self) -> String {
         exposition::process()
     }
 }

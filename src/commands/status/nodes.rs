@@ -10,7 +10,7 @@ use crate::commands::error::Failure;
 use crate::engine::base::text::escaped;
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::http::Fetcher;
-use crate::engine::store::ways::{DeviceWay, PeerWay, SCHEMA, Ways};
+use crate::engine::store::transport_stats::{DeviceStats, PeerStats, SCHEMA, TransportStats};
 
 /// A node's HTTP port where none is written.
 pub(super) const PORT: u16 = 8080;
@@ -18,7 +18,7 @@ pub(super) const PORT: u16 = 8080;
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
 /// A node's answer, or why there is none.
-pub(super) type Answer = (String, Result<Ways, String>);
+pub(super) type Answer = (String, Result<TransportStats, String>);
 
 /// One node in the JSON document.
 #[derive(Debug, Serialize)]
@@ -28,8 +28,8 @@ pub(super) struct Node<'a> {
     error: Option<&'a str>,
     /// `tcp` or `rdma`.
     transport: Option<&'a str>,
-    peers: &'a [PeerWay],
-    devices: &'a [DeviceWay],
+    peers: &'a [PeerStats],
+    devices: &'a [DeviceStats],
 }
 
 /// Ask `nodes`, all at once. Each has `limit`.
@@ -52,9 +52,11 @@ pub(super) async fn ask(nodes: &[HostPort], limit: Duration) -> Result<Vec<Answe
     Ok(join_all(nodes.iter().map(ask)).await)
 }
 
-async fn one(fetcher: &Fetcher, node: &str) -> Result<Ways, String> {
+async fn one(fetcher: &Fetcher, node: &str) -> Result<TransportStats, String> {
     let answer = fetcher.get(&format!("http://{node}/transport")).await.map_err(|error| error.to_string())?;
-    let ways = serde_json::from_str::<Ways>(&answer.body).ok().filter(|ways| answer.is_ok() && ways.schema == SCHEMA);
+    let ways = serde_json::from_str::<TransportStats>(&answer.body)
+        .ok()
+        .filter(|ways| answer.is_ok() && ways.schema == SCHEMA);
     ways.ok_or_else(|| format!("no node of mcctl's answers there: {}", answer.shown()))
 }
 
@@ -92,7 +94,7 @@ pub(super) fn render(nodes: &[Node<'_>]) -> String {
     text
 }
 
-fn peer_table(peers: &[PeerWay]) -> Table {
+fn peer_table(peers: &[PeerStats]) -> Table {
     let mut table = plain(["peer", "transport", "state", "read", "written", "failures"], 3..6);
     for peer in peers {
         table.add_row([
@@ -107,7 +109,7 @@ fn peer_table(peers: &[PeerWay]) -> Table {
     table
 }
 
-fn device_table(devices: &[DeviceWay]) -> Table {
+fn device_table(devices: &[DeviceStats]) -> Table {
     let mut table = plain(["device", "port", "GID", "state", "endpoints", "read", "written", "failures"], 4..7);
     for device in devices {
         let kinds: Vec<String> = device
@@ -146,11 +148,11 @@ fn plain<const N: usize>(header: [&str; N], right: std::ops::Range<usize>) -> Ta
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::store::ways::Failures;
+    use crate::engine::store::transport_stats::DeviceFailures;
 
     #[test]
     fn each_node_is_shown_with_its_peers_and_devices_or_why_not() {
-        let peer = PeerWay {
+        let peer = PeerStats {
             segment: "node-2:15001".to_owned(),
             transport: "rdma".to_owned(),
             state: "up".to_owned(),
@@ -158,7 +160,7 @@ mod tests {
             written_bytes: 3 << 20,
             failures: 1,
         };
-        let device = DeviceWay {
+        let device = DeviceStats {
             device: "mlx5_0".to_owned(),
             port: 1,
             gid: "3 ::ffff:192.0.2.1".to_owned(),
@@ -169,12 +171,17 @@ mod tests {
             requests: 64,
             read_bytes: 1 << 20,
             written_bytes: 3 << 20,
-            failures: Failures { connection: 1, peer: 2, ..Failures::default() },
+            failures: DeviceFailures { connection: 1, peer: 2, ..DeviceFailures::default() },
         };
-        let ways = Ways { transport: "rdma".to_owned(), peers: vec![peer], devices: vec![device], ..Ways::default() };
+        let ways = TransportStats {
+            transport: "rdma".to_owned(),
+            peers: vec![peer],
+            devices: vec![device],
+            ..TransportStats::default()
+        };
         let answers: [Answer; 3] = [
             ("node-1:8080".to_owned(), Ok(ways)),
-            ("node-3:8080".to_owned(), Ok(Ways { transport: "tcp".to_owned(), ..Ways::default() })),
+            ("node-3:8080".to_owned(), Ok(TransportStats { transport: "tcp".to_owned(), ..TransportStats::default() })),
             ("node-4:8080".to_owned(), Err("Connection refused".to_owned())),
         ];
         let nodes: Vec<Node<'_>> = answers.iter().map(Node::new).collect();

@@ -12,7 +12,7 @@ use crate::engine::base::text::{Quoted, escaped};
 use crate::engine::base::{ByteSize, ErrorCode};
 use crate::engine::wire::MasterCalls;
 use crate::engine::wire::method::Channel;
-use crate::engine::wire::types::{Place, ReplicaDescriptor, ReplicaStatus};
+use crate::engine::wire::types::{ReplicaDescriptor, ReplicaLocation, ReplicaStatus};
 
 /// Which objects, and how to show them.
 #[derive(Debug, clap::Args)]
@@ -158,7 +158,7 @@ where
 
 /// A complete replica in memory, as the admin HTTP would show it.
 fn memory_replica(replica: &ReplicaDescriptor) -> Option<Replica> {
-    let Place::Memory(buffer) = &replica.place else { return None };
+    let ReplicaLocation::Memory(buffer) = &replica.location else { return None };
     (replica.status == ReplicaStatus::COMPLETE).then(|| Replica {
         bytes: buffer.size,
         address: buffer.buffer_address,

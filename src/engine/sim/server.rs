@@ -14,7 +14,9 @@ use tokio::task::JoinHandle;
 
 use crate::engine::base::HostPort;
 use crate::engine::env::Env;
-use crate::engine::http::{self, BindError, Body, Handler, Limits, Method, Request, Response, StatusCode, answer};
+use crate::engine::http::{
+    self, BindError, Handler, HttpLimits, HttpRequest, Method, Response, ResponseBody, StatusCode, answer,
+};
 use crate::engine::sim::answer::{self, AnswerFrames, WallClock};
 use crate::engine::sim::ask::{self, ApiRoute, ParsedRequest};
 use crate::engine::sim::config::{AdmissionError, Config};
@@ -23,7 +25,7 @@ use crate::engine::sim::storage::Storage;
 use crate::engine::sim::{HEADER, exposition, info};
 
 /// A request of a million ids is some 8 MB of JSON.
-const LIMITS: Limits = Limits {
+const LIMITS: HttpLimits = HttpLimits {
     connections_max: 16_384,
     header_bytes_max: 64 << 10,
     body_bytes_max: 32 << 20,
@@ -45,7 +47,7 @@ const FLUSH_MAX: Duration = Duration::from_secs(600);
 
 /// A simulator that runs. Dropping it stops it.
 pub struct RunningSimulator {
-    http: http::Running,
+    http: http::HttpServer,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -247,7 +249,7 @@ impl<E: Env> Drop for PendingRequest<E> {
 }
 
 impl<E: Env> Handler for Simulator<E> {
-    async fn handle(&self, request: Request) -> Response {
+    async fn handle(&self, request: HttpRequest) -> Response {
         let mut response = self.route(request).await;
         response.headers_mut().insert(HeaderName::from_static(HEADER), HeaderValue::from_static("1"));
         response
@@ -255,7 +257,7 @@ impl<E: Env> Handler for Simulator<E> {
 }
 
 impl<E: Env> Simulator<E> {
-    async fn route(&self, request: Request) -> Response {
+    async fn route(&self, request: HttpRequest) -> Response {
         let inner = &self.inner;
         let path = request.path().trim_end_matches('/').to_owned();
         let (get, post) = (request.method == Method::GET, request.method == Method::POST);
@@ -293,7 +295,7 @@ impl<E: Env> Simulator<E> {
         }
     }
 
-    async fn ask(&self, route: ApiRoute, request: &Request) -> Response {
+    async fn ask(&self, route: ApiRoute, request: &HttpRequest) -> Response {
         let refuse = |status: StatusCode, says: &str| json_answer(status, &answer::error(route, status.as_u16(), says));
         let ParsedRequest { ask, id: name, usage, details } = match ask::read(route, &request.body) {
             Ok(wanted) => wanted,
@@ -420,7 +422,7 @@ fn streamed<E: Env>(mut frames: AnswerFrames, mut ticket: PendingRequest<E>) -> 
         }
         Poll::Ready(None)
     };
-    let mut response = Response::new(Body::Streamed(Box::new(pieces)));
+    let mut response = Response::new(ResponseBody::Streamed(Box::new(pieces)));
     let kind = HeaderValue::from_static("text/event-stream; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response

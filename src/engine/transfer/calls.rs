@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use crate::engine::transfer::directory::Directory;
 use crate::engine::transfer::transport::Calls;
 use crate::engine::transfer::{Step, TransferError};
-use crate::engine::wire::json::{Connection, SegmentDescriptor};
+use crate::engine::wire::json::{ConnectionMessage as Connection, SegmentDescriptor};
 
 /// What the exchange between the asking thread and the runtime may add to a limit.
 const BRIDGE_SLACK: Duration = Duration::from_millis(500);

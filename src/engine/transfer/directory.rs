@@ -15,7 +15,9 @@ use crate::engine::transfer::handshake::{AskLimits, ask};
 use crate::engine::transfer::region::Regions;
 use crate::engine::transfer::transport::Transport;
 use crate::engine::transfer::{Step, TransferError, TransferSettings};
-use crate::engine::wire::json::{Connection, Kind, NotifyMessage, RpcMeta, SegmentDescriptor, timestamp};
+use crate::engine::wire::json::{
+    ConnectionMessage as Connection, HandshakeKind as Kind, NotifyMessage, RpcMeta, SegmentDescriptor, timestamp,
+};
 
 /// How long removing our records may take at the end.
 const WITHDRAW_LIMIT: Duration = Duration::from_secs(5);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::engine::metadata::MetadataError;
 use crate::engine::sys::OutOfRange;
 use crate::engine::transfer::rdma::{Blame, RdmaFault, RdmaStep};
-use crate::engine::wire::json::{DocumentError, FrameError};
+use crate::engine::wire::json::{DocumentError, HandshakeFrameError as FrameError};
 
 /// What was being done when a peer failed us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

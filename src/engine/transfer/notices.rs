@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::engine::transfer::directory::OwnSegment;
 use crate::engine::transfer::handshake::Answers;
 use crate::engine::transfer::transport::Calls;
-use crate::engine::wire::json::{Connection, NotifyMessage};
+use crate::engine::wire::json::{ConnectionMessage as Connection, NotifyMessage};
 
 /// Messages that nobody has fetched; the oldest give way to more.
 const NOTICES_MAX: usize = 1024;

@@ -11,7 +11,7 @@ use crate::engine::transfer::TransferError;
 use crate::engine::transfer::counters::{RailFigures, TargetFigures};
 use crate::engine::transfer::rdma::trial::Trials;
 use crate::engine::transfer::region::Access;
-use crate::engine::wire::json::{Buffer, Connection, SegmentDescriptor};
+use crate::engine::wire::json::{ConnectionMessage as Connection, RegionDescriptor as Buffer, SegmentDescriptor};
 
 /// An address in a peer's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

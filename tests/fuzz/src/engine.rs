@@ -1,7 +1,7 @@
 //! The transfer engine: handshake frames, its JSON documents.
 
 use mcctl::engine::wire::json::{
-    Connection, Frame, HEADER_BYTES, NotifyMessage, RpcMeta, SegmentDescriptor, payload_len,
+    ConnectionMessage as Connection, HandshakeFrame as Frame, HEADER_BYTES, NotifyMessage, RpcMeta, SegmentDescriptor, payload_len,
 };
 
 /// The handshake port's limit, upstream's default.

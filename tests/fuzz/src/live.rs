@@ -16,7 +16,7 @@ use mcctl::engine::transfer::handshake::{Answers, ServeLimits, serve};
 use mcctl::engine::transfer::region::Regions;
 use mcctl::engine::transfer::tcp::{HEADER_BYTES, Header, Target};
 use mcctl::engine::transfer::transport::Keys;
-use mcctl::engine::wire::json::{Connection, NotifyMessage};
+use mcctl::engine::wire::json::{ConnectionMessage as Connection, NotifyMessage};
 use tokio::runtime::Runtime;
 
 /// Sends `data` and reads what comes back until the server closes. Inputs are sent whole, so a server that waits for more sees

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use mcctl::engine::http::Body;
+use mcctl::engine::http::ResponseBody;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -42,7 +42,7 @@ async fn serve(protocols: &[&str], http2: bool, seen: Seen) -> (u16, String) {
             let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
                 let path = request.uri().path().to_owned();
                 seen.lock().expect("nobody panics with it").push((request.version(), request.headers().clone(), path));
-                async { Ok::<_, std::convert::Infallible>(hyper::Response::new(Body::Whole(ANSWER.into()))) }
+                async { Ok::<_, std::convert::Infallible>(hyper::Response::new(ResponseBody::Whole(ANSWER.into()))) }
             });
             tokio::spawn(async move {
                 match acceptor {

@@ -13,7 +13,7 @@ use mcctl::engine::sys::memory::Memory;
 use mcctl::engine::sys::pages::MemoryPolicy;
 use mcctl::engine::transfer::{Op, OpKind, Protocol, RdmaWish, RemoteAddr, TransferConfig, TransferSettings};
 use mcctl::engine::wire::Text;
-use mcctl::engine::wire::types::{ObjectMeta, Place, ReplicaType, ReplicateConfig};
+use mcctl::engine::wire::types::{ObjectMeta, ReplicaLocation, ReplicaType, ReplicateConfig};
 use nix::sys::signal::Signal;
 
 use super::cluster::{Cluster, Make, Metadata};
@@ -263,7 +263,7 @@ async fn late_bytes(node: Make) {
     let value = |seed| Arc::new(Memory::from_vec(payload(seed, MIB))).whole();
     client.put(&ObjectKey::from("first"), value(1), &pinned).await.unwrap();
     let found = client.stat(&ObjectKey::from("first")).await.unwrap().found;
-    let Place::Memory(first) = found.replicas[0].place.clone() else { panic!("{found:?}") };
+    let ReplicaLocation::Memory(first) = found.replicas[0].location.clone() else { panic!("{found:?}") };
 
     tokio::task::block_in_place(|| cluster.nodes[0].process.suspend());
     let began = Instant::now();
@@ -276,8 +276,8 @@ async fn late_bytes(node: Make) {
         let replicas = started.await.unwrap()?;
         let end = ObjectMeta { key: Text(key.as_bytes()), object_checksum: None };
         client.master().put_end(client.id(), end, ReplicaType::ALL, Text(b"")).await.unwrap().unwrap();
-        match &replicas[0].place {
-            Place::Memory(buffer) => Ok::<u64, ErrorCode>(buffer.buffer_address),
+        match &replicas[0].location {
+            ReplicaLocation::Memory(buffer) => Ok::<u64, ErrorCode>(buffer.buffer_address),
             other => panic!("{other:?}"),
         }
     };

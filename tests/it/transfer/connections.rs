@@ -7,7 +7,7 @@ use std::time::Duration;
 use mcctl::engine::base::HostPort;
 use mcctl::engine::env::{Env, Listener, Net, RealEnv};
 use mcctl::engine::transfer::handshake::{Answers, AskLimits, ServeLimits, ask, serve};
-use mcctl::engine::wire::json::{Connection, Kind, NotifyMessage};
+use mcctl::engine::wire::json::{ConnectionMessage as Connection, HandshakeKind as Kind, NotifyMessage};
 use tokio::runtime::Handle;
 
 const LIMIT: Duration = Duration::from_secs(10);

@@ -5,7 +5,7 @@ use super::*;
 /// A metadata service, and engines that use it.
 struct Cluster {
     _service: MetadataService<RealEnv>,
-    running: Running,
+    running: HttpServer,
 }
 
 impl Cluster {
@@ -220,10 +220,10 @@ struct Rigged(Arc<Mutex<(Records, Rig)>>);
 
 impl Rigged {
     /// It, and an engine called `node` that uses it.
-    async fn with_an_engine() -> (Rigged, Running, TransferEngine) {
+    async fn with_an_engine() -> (Rigged, HttpServer, TransferEngine) {
         let rigged = Rigged(Arc::new(Mutex::new((Records::new(), Box::new(|_, _, _| None)))));
         let at = HostPort::new("127.0.0.1", 0);
-        let running = http::start(RealEnv::new(), &at, Limits::SMALL, Arc::new(rigged.clone())).await.unwrap();
+        let running = http::start(RealEnv::new(), &at, HttpLimits::SMALL, Arc::new(rigged.clone())).await.unwrap();
         let config = TransferConfig {
             metadata: MetadataUri::Http(format!("http://{}/metadata", running.at())),
             announce_host: Some("127.0.0.1".into()),
@@ -244,7 +244,7 @@ impl Rigged {
 }
 
 impl Handler for Rigged {
-    async fn handle(&self, request: Request) -> Response {
+    async fn handle(&self, request: HttpRequest) -> Response {
         let key = String::from_utf8(decode(request.param("key").unwrap()).into_owned()).unwrap();
         let (records, rig) = &mut *self.0.lock().unwrap();
         if let Some(status) = rig(&request.method, &key, records) {

@@ -12,7 +12,7 @@ use crate::engine::env::{Env, deadline};
 use crate::engine::sys::interface;
 use crate::engine::transfer::handshake::{AskLimits, ask};
 use crate::engine::transfer::{Step, TransferError};
-use crate::engine::wire::json::Kind;
+use crate::engine::wire::json::HandshakeKind as Kind;
 
 /// An engine answers in well under a millisecond; one of upstream's may be serving somebody silent before us.
 const ANSWER: Duration = Duration::from_secs(3);

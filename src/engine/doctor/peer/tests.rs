@@ -5,7 +5,7 @@ use crate::engine::sys::verbs::{LinkLayer, PortState, Status as Completed};
 use crate::engine::topology::gid::{Gid, GidKind};
 use crate::engine::transfer::rdma::RdmaStep;
 use crate::engine::transfer::rdma::trial::{Attempt, Cause, End, Failure, Figures, Read, Tried, Unused};
-use crate::engine::wire::json::Device;
+use crate::engine::wire::json::DeviceDescriptor as Device;
 
 const HERE: &str = "::ffff:192.0.2.1";
 const THERE: &str = "::ffff:192.0.2.2";

@@ -16,7 +16,7 @@ use hyper::header::HeaderMap;
 use serde_json::Value;
 
 use crate::engine::env::Env;
-use crate::engine::http::{FetchError, Fetched, Fetcher, Samples};
+use crate::engine::http::{FetchError, FetchResponse, Fetcher, Samples};
 
 pub use counters::{MasterCounters, Reasons, ServerCounters};
 pub use explain::{Shortfall, ShortfallReason, explain};
@@ -150,15 +150,15 @@ impl ServerClient {
         self.master.is_some()
     }
 
-    async fn get(&self, url: &str) -> Result<Fetched, ServerCallError> {
+    async fn get(&self, url: &str) -> Result<FetchResponse, ServerCallError> {
         self.fetcher.get(url).await.map_err(|why| ServerCallError::NoAnswer { url: url.to_owned(), why })
     }
 
-    async fn post(&self, url: &str) -> Result<Fetched, ServerCallError> {
+    async fn post(&self, url: &str) -> Result<FetchResponse, ServerCallError> {
         self.post_json(url, "{}".to_owned()).await
     }
 
-    async fn post_json(&self, url: &str, json: String) -> Result<Fetched, ServerCallError> {
+    async fn post_json(&self, url: &str, json: String) -> Result<FetchResponse, ServerCallError> {
         let answer = self.fetcher.post(url, json).await;
         answer.map_err(|why| ServerCallError::NoAnswer { url: url.to_owned(), why })
     }
@@ -186,7 +186,7 @@ impl ServerClient {
         }
         let mut all: Option<ServerCounters> = None;
         for page in &self.pages {
-            let answer = self.get(page).await.ok().filter(Fetched::is_ok)?;
+            let answer = self.get(page).await.ok().filter(FetchResponse::is_ok)?;
             let one = read(answer.body, ServerCounters::read).await?;
             all = Some(match all {
                 Some(all) => all.plus(&one),
@@ -201,7 +201,7 @@ impl ServerClient {
         // Headers for the endpoint, above all its API key, must not be sent to the master.
         let page = self.master.as_ref()?;
         let answer = self.fetcher.clone().with_bearer(None).with_headers(HeaderMap::new()).get(page).await;
-        let answer = answer.ok().filter(Fetched::is_ok)?;
+        let answer = answer.ok().filter(FetchResponse::is_ok)?;
         read(answer.body, MasterCounters::read).await
     }
 

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::engine::base::HostPort;
 use crate::engine::env::{Env, Net, deadline};
 use crate::engine::transfer::{Step, TransferError};
-use crate::engine::wire::json::{Frame, HEADER_BYTES, Kind, payload_len};
+use crate::engine::wire::json::{HEADER_BYTES, HandshakeFrame as Frame, HandshakeKind as Kind, payload_len};
 
 /// How much time and room an exchange gets.
 #[derive(Clone, Copy, Debug)]

@@ -13,7 +13,8 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::engine::env::{Env, Listener, Net, deadline};
 use crate::engine::transfer::TransferError;
 use crate::engine::wire::json::{
-    Connection, Frame, HEADER_BYTES, Kind, NotifyMessage, is_json, payload_len, probe_answer,
+    ConnectionMessage as Connection, HEADER_BYTES, HandshakeFrame as Frame, HandshakeKind as Kind, NotifyMessage,
+    is_json, payload_len, probe_answer,
 };
 
 /// Most exchanges at a time. For a further one the exchange is ended whose peer has been silent longest; if all have sent their requests,
@@ -118,7 +119,7 @@ enum End {
     #[error(transparent)]
     Socket(#[from] io::Error),
     #[error(transparent)]
-    Frame(#[from] crate::engine::wire::json::FrameError),
+    Frame(#[from] crate::engine::wire::json::HandshakeFrameError),
     #[error("the request is not JSON")]
     NotJson,
 }

@@ -17,7 +17,7 @@ use crate::engine::transfer::rdma::nic::{self, Nic, Place};
 use crate::engine::transfer::rdma::shared::Shared;
 use crate::engine::transfer::rdma::view::{View, nic_path};
 use crate::engine::transfer::transport::{Calls, Deadline};
-use crate::engine::wire::json::Connection;
+use crate::engine::wire::json::ConnectionMessage as Connection;
 
 /// How many packets may be routed on.
 const HOP_LIMIT: u8 = 16;

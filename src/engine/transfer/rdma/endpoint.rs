@@ -19,7 +19,7 @@ use crate::engine::transfer::rdma::fault::{Blame, RdmaStep};
 use crate::engine::transfer::rdma::link::{self, Link};
 use crate::engine::transfer::rdma::nic::{Nic, Over, Place};
 use crate::engine::transfer::transport::OpKind;
-use crate::engine::wire::json::{Connection, gid_text};
+use crate::engine::wire::json::{ConnectionMessage as Connection, gid_text};
 
 /// At least every so many requests one asks for a completion.
 const SIGNAL_EVERY: usize = 16;

@@ -55,7 +55,7 @@ use crate::engine::transfer::rdma::watch::Watch;
 use crate::engine::transfer::region::Access;
 use crate::engine::transfer::transport::{Calls, Keys, Peer, PieceKeys, Transport};
 use crate::engine::transfer::{Clock, TransferError};
-use crate::engine::wire::json::{Connection, Device, SegmentDescriptor};
+use crate::engine::wire::json::{ConnectionMessage as Connection, DeviceDescriptor as Device, SegmentDescriptor};
 
 pub use fault::{Blame, RdmaFault, RdmaStep};
 pub use settings::{RdmaSettings, RdmaWish};

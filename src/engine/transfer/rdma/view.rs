@@ -7,7 +7,7 @@ use crate::engine::transfer::TransferError;
 use crate::engine::transfer::rdma::fault::{Blame, RdmaFault, RdmaStep};
 use crate::engine::transfer::rdma::route::Rails;
 use crate::engine::transfer::rdma::slices::Spans;
-use crate::engine::wire::json::{Device, SegmentDescriptor, parse_gid};
+use crate::engine::wire::json::{DeviceDescriptor as Device, SegmentDescriptor, parse_gid};
 
 /// What we know of a segment.
 pub(super) struct View {
@@ -110,7 +110,7 @@ impl View {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::wire::json::Buffer;
+    use crate::engine::wire::json::RegionDescriptor as Buffer;
 
     fn descriptor() -> SegmentDescriptor {
         let device = |name: &str, gid: &str| Device { name: name.into(), lid: 0, gid: gid.into() };

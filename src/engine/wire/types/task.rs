@@ -1,10 +1,10 @@
-//! Work that the master hands to clients.
+//! Tasks that the master assigns to clients.
 
 use crate::engine::base::{ClientId, TaskId};
 use crate::engine::wire::pack::{TextBuf, wire_number, wire_struct};
 
 wire_number! {
-    /// What a task does.
+    /// The kind of a task.
     pub struct TaskType(i32) {
         REPLICA_COPY = 0,
         REPLICA_MOVE = 1,
@@ -12,9 +12,8 @@ wire_number! {
 }
 
 wire_number! {
-    /// Where a task is in its life.
+    /// Lifecycle state of a task.
     pub struct TaskStatus(i32) {
-        /// Not fetched yet.
         PENDING = 0,
         PROCESSING = 1,
         FAILED = 2,
@@ -23,16 +22,16 @@ wire_number! {
 }
 
 wire_struct! {
-    /// What is known of a task.
+    /// The state of a task.
     pub struct QueryTaskResponse {
         pub id: TaskId,
         pub task_type: TaskType,
         pub status: TaskStatus,
-        /// Unix ms.
+        /// Unix time in ms.
         pub created_at_ms_epoch: i64,
-        /// Unix ms.
+        /// Unix time in ms.
         pub last_updated_at_ms_epoch: i64,
-        /// Who works on it.
+        /// The client that executes the task.
         pub assigned_client: ClientId,
         pub message: TextBuf,
     }
@@ -44,15 +43,15 @@ wire_struct! {
         pub id: TaskId,
         pub task_type: TaskType,
         pub payload: TextBuf,
-        /// Unix ms.
+        /// Unix time in ms.
         pub created_at_ms_epoch: i64,
-        /// How often it may be tried.
+        /// Maximum number of attempts.
         pub max_retry_attempts: u32,
     }
 }
 
 wire_struct! {
-    /// What became of a task.
+    /// The result of a task.
     pub struct TaskCompleteRequest {
         pub id: TaskId,
         pub status: TaskStatus,
@@ -61,16 +60,16 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Where a node put an object on its disk.
+    /// The location of an object on a node's disk.
     pub struct StorageObjectMetadata {
         pub bucket_id: i64,
-        /// First byte in it.
+        /// Offset of the first byte in the bucket.
         pub offset: i64,
-        /// Key length, bytes.
+        /// Length of the key in bytes.
         pub key_size: i64,
-        /// Value length, bytes.
+        /// Length of the value in bytes.
         pub data_size: i64,
-        /// Where to ask for it.
+        /// Endpoint that serves the object.
         pub transport_endpoint: TextBuf,
     }
 }
@@ -80,7 +79,6 @@ wire_struct! {
     pub struct TierTaskItem {
         pub tenant_id: TextBuf,
         pub key: TextBuf,
-        /// Length, bytes.
         pub size: i64,
     }
 }

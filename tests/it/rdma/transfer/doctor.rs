@@ -6,7 +6,10 @@ use std::process::Command;
 use std::thread;
 
 use mcctl::engine::transfer::Access;
-use mcctl::engine::wire::json::{Connection, Device, Frame, Kind, SegmentDescriptor};
+use mcctl::engine::wire::json::{
+    ConnectionMessage as Connection, DeviceDescriptor as Device, HandshakeFrame as Frame, HandshakeKind as Kind,
+    SegmentDescriptor,
+};
 use serde_json::{Value, json};
 
 use crate::cli::{Run, command, finish};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mcctl::engine::base::HostPort;
 use mcctl::engine::transfer::OpKind;
-use mcctl::engine::wire::json::{Connection, Frame, Kind};
+use mcctl::engine::wire::json::{ConnectionMessage as Connection, HandshakeFrame as Frame, HandshakeKind as Kind};
 
 use crate::rdma::transfer::{LIMIT, engine, memory, needs_vm, op, poll, resources, target};
 

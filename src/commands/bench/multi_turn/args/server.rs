@@ -72,7 +72,7 @@ impl ServerArgs {
             Failure::host("cannot create an HTTP client for the server's other routes").found(error.to_string())
         };
         let fetcher = match urls().any(|url| url.starts_with("https:")) {
-            true => Fetcher::trusting(Some(endpoint.tls()?.client()), CALL, BYTES_MAX),
+            true => Fetcher::with_tls(Some(endpoint.tls()?.client()), CALL, BYTES_MAX),
             false => Fetcher::new(false, CALL, BYTES_MAX),
         };
         let fetcher = fetcher.map_err(unusable)?.with_headers(target.headers.clone());

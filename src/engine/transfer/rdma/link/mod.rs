@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use crate::engine::base::Mono;
 use crate::engine::transfer::rdma::fault::RdmaStep;
-use crate::engine::wire::json::{Connection, SegmentDescriptor, gid_text, parse_gid};
+use crate::engine::wire::json::{ConnectionMessage as Connection, SegmentDescriptor, gid_text, parse_gid};
 
 /// How long the passive side waits for the ready ACK before it gives the connection up (upstream's).
 pub const READY_LIMIT: Duration = Duration::from_secs(10);

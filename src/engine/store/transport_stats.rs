@@ -1,4 +1,4 @@
-//! What a node moves bytes over, by peer and by RDMA device: the document of `/transport`, and its lines of `/metrics`.
+//! Transport statistics of a node by peer and by RDMA device: the JSON document at `/transport`, and its part of `/metrics`.
 
 use std::fmt::Write;
 
@@ -6,76 +6,74 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::transfer::{PeerCounters, RailFigures};
 
-/// The document's schema.
+/// Schema of the document.
 pub const SCHEMA: &str = "mcctl.node.transport/1";
 
-/// What a node's own client moves bytes over. Read and written are as that client sees them: what peers do to the node's memory over
-/// RDMA is known to nobody here.
+/// Statistics of the transport that a node's own client uses. They count this client's reads and writes. What peers do to the node's
+/// memory over RDMA is invisible to the node's process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ways {
-    /// [`SCHEMA`].
+pub struct TransportStats {
     pub schema: String,
-    /// `tcp` or `rdma`; empty before the start.
+    /// `tcp` or `rdma`; empty before the node has started.
     pub transport: String,
-    /// Segments of others that it is in touch with, by name.
-    pub peers: Vec<PeerWay>,
-    /// RDMA devices in use; none with tcp.
-    pub devices: Vec<DeviceWay>,
+    /// Other nodes' segments that the client is connected to, by name.
+    pub peers: Vec<PeerStats>,
+    /// RDMA devices in use; empty with tcp.
+    pub devices: Vec<DeviceStats>,
 }
 
-/// Of a node that has not started.
-impl Default for Ways {
-    fn default() -> Ways {
-        Ways { schema: SCHEMA.to_owned(), transport: String::new(), peers: Vec::new(), devices: Vec::new() }
+/// The statistics of a node that has not started.
+impl Default for TransportStats {
+    fn default() -> TransportStats {
+        TransportStats { schema: SCHEMA.to_owned(), transport: String::new(), peers: Vec::new(), devices: Vec::new() }
     }
 }
 
-/// A segment of somebody else's.
+/// Statistics of a segment of another node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PeerWay {
+pub struct PeerStats {
     pub segment: String,
     /// `tcp` or `rdma`.
     pub transport: String,
-    /// `up`, or `down` when it is taken for dead.
+    /// `up`, or `down` if the peer is considered dead.
     pub state: String,
-    /// Bytes read from it.
+    /// Bytes read from the segment.
     pub read_bytes: u64,
-    /// Bytes written to it.
+    /// Bytes written to the segment.
     pub written_bytes: u64,
     pub failures: u64,
 }
 
-/// An RDMA device of the node's.
+/// Statistics of an RDMA device of this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeviceWay {
+pub struct DeviceStats {
     pub device: String,
-    /// The port in use.
+    /// Number of the device's port.
     pub port: u8,
-    /// The row of the GID table, and the address in it.
+    /// GID index and address.
     pub gid: String,
-    /// `up`, or `down` while nothing goes through it.
+    /// `up`, or `down` while the device is not used.
     pub state: String,
-    /// Peers' devices that it is connected to, or is to be.
+    /// Peers' devices that it is connected to or connecting to.
     pub endpoints: u64,
-    /// Connections made since the start.
+    /// Connections established since the start.
     pub connected: u64,
-    /// Connections given up since the start.
+    /// Connections closed since the start.
     pub retired: u64,
     pub requests: u64,
-    /// Bytes read by it.
+    /// Bytes read through the device.
     pub read_bytes: u64,
-    /// Bytes written by it.
+    /// Bytes written through the device.
     pub written_bytes: u64,
-    /// What failed on it.
-    pub failures: Failures,
+    pub failures: DeviceFailures,
 }
 
-/// What failed on a device, by whose it was.
+/// Failures of a device by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failures {
-    /// Connections that could not be made.
+pub struct DeviceFailures {
+    /// Connections that could not be established.
     pub connection: u64,
-    /// Requests that the device did not take or could not carry out.
+    /// Requests that the local device rejected or failed.
     pub device: u64,
     /// Requests that the peer refused.
     pub refused: u64,
@@ -83,23 +81,23 @@ pub struct Failures {
     pub peer: u64,
 }
 
-impl Failures {
-    /// All of them.
+impl DeviceFailures {
+    /// Number of failures of all kinds.
     pub fn sum(&self) -> u64 {
         self.by_kind().iter().map(|(_, count)| count).sum()
     }
 
-    /// Each kind with its name.
+    /// The kinds with their names and counts.
     pub fn by_kind(&self) -> [(&'static str, u64); 4] {
         [("connection", self.connection), ("device", self.device), ("refused", self.refused), ("peer", self.peer)]
     }
 }
 
-impl Ways {
-    /// Of an engine that moves bytes over `transport`.
-    pub fn new(transport: &str, peers: Vec<PeerCounters>, rails: Vec<RailFigures>) -> Ways {
+impl TransportStats {
+    /// The statistics of an engine that uses `transport`.
+    pub fn new(transport: &str, peers: Vec<PeerCounters>, rails: Vec<RailFigures>) -> TransportStats {
         let word = |up: bool| if up { "up" } else { "down" }.to_owned();
-        let peer = |peer: PeerCounters| PeerWay {
+        let peer = |peer: PeerCounters| PeerStats {
             segment: peer.segment,
             transport: peer.over.to_owned(),
             state: word(!peer.down),
@@ -107,7 +105,7 @@ impl Ways {
             written_bytes: peer.flow.written_bytes,
             failures: peer.flow.failures,
         };
-        let device = |rail: RailFigures| DeviceWay {
+        let device = |rail: RailFigures| DeviceStats {
             state: word(rail.up),
             device: rail.device,
             port: rail.port,
@@ -118,28 +116,28 @@ impl Ways {
             requests: rail.requests,
             read_bytes: rail.read_bytes,
             written_bytes: rail.written_bytes,
-            failures: Failures {
+            failures: DeviceFailures {
                 connection: rail.failures.connection,
                 device: rail.failures.device,
                 refused: rail.failures.refused,
                 peer: rail.failures.peer,
             },
         };
-        // Its own segment is reached without any transport.
+        // The own segment is accessed without a transport.
         let others = peers.into_iter().filter(|peer| peer.over != "memory");
-        let mut peers: Vec<PeerWay> = others.map(peer).collect();
+        let mut peers: Vec<PeerStats> = others.map(peer).collect();
         peers.sort_unstable_by(|a, b| a.segment.cmp(&b.segment));
         let devices = rails.into_iter().map(device).collect();
-        Ways { schema: SCHEMA.to_owned(), transport: transport.to_owned(), peers, devices }
+        TransportStats { schema: SCHEMA.to_owned(), transport: transport.to_owned(), peers, devices }
     }
 
-    /// Its lines of `/metrics`. Peers are only counted there: there may be very many.
+    /// Renders the part of `/metrics`. Peers are only counted, because there may be many.
     pub fn metrics(&self) -> String {
         let mut text = String::new();
         if self.transport.is_empty() {
             return text;
         }
-        let help = "Segments of others that this node's own client is in touch with, by transport";
+        let help = "Segments of other nodes that this node's client is connected to, by transport";
         let over = &self.transport;
         let of = |state: &str| self.peers.iter().filter(|peer| peer.state == state).count();
         family(&mut text, "mcctl_node_peers", "gauge", help);
@@ -157,7 +155,7 @@ impl Ways {
             }
         }
         let name = "mcctl_node_rdma_failures_total";
-        family(&mut text, name, "counter", "What failed on the device, by whose it was");
+        family(&mut text, name, "counter", "Failures on the device, by cause");
         for device in &self.devices {
             for (kind, count) in device.failures.by_kind() {
                 let (device, port) = (&device.device, device.port);
@@ -172,21 +170,21 @@ fn family(text: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }
 
-/// Name, kind, help and value.
-type Family = (&'static str, &'static str, &'static str, fn(&DeviceWay) -> u64);
+/// Name, type, help text and value of a metric.
+type DeviceFamily = (&'static str, &'static str, &'static str, fn(&DeviceStats) -> u64);
 
-const DEVICE_FAMILIES: &[Family] = &[
-    ("mcctl_node_rdma_up", "gauge", "Is the device in use", |d| u64::from(d.state == "up")),
-    ("mcctl_node_rdma_read_bytes_total", "counter", "Bytes that this node's own client read by the device", |d| {
+const DEVICE_FAMILIES: &[DeviceFamily] = &[
+    ("mcctl_node_rdma_up", "gauge", "Whether the device is in use", |d| u64::from(d.state == "up")),
+    ("mcctl_node_rdma_read_bytes_total", "counter", "Bytes that this node's client read through the device", |d| {
         d.read_bytes
     }),
-    ("mcctl_node_rdma_written_bytes_total", "counter", "Bytes that this node's own client wrote by the device", |d| {
+    ("mcctl_node_rdma_written_bytes_total", "counter", "Bytes that this node's client wrote through the device", |d| {
         d.written_bytes
     }),
     ("mcctl_node_rdma_requests_total", "counter", "Work requests posted on the device", |d| d.requests),
-    ("mcctl_node_rdma_endpoints", "gauge", "Devices of peers that the device is connected to", |d| d.endpoints),
-    ("mcctl_node_rdma_connected_total", "counter", "Connections made", |d| d.connected),
-    ("mcctl_node_rdma_retired_total", "counter", "Connections given up", |d| d.retired),
+    ("mcctl_node_rdma_endpoints", "gauge", "Peers' devices that the device is connected to", |d| d.endpoints),
+    ("mcctl_node_rdma_connected_total", "counter", "Connections established", |d| d.connected),
+    ("mcctl_node_rdma_retired_total", "counter", "Connections closed", |d| d.retired),
 ];
 
 #[cfg(test)]
@@ -215,19 +213,19 @@ mod tests {
     }
 
     #[test]
-    fn peers_are_in_order_without_the_own_segment_and_a_dead_one_is_down() {
-        let ways = Ways::new(
+    fn peers_are_sorted_without_the_own_segment_and_dead_ones_are_down() {
+        let stats = TransportStats::new(
             "rdma",
             vec![peer("b", "rdma", true), peer("own", "memory", false), peer("a", "rdma", false)],
             Vec::new(),
         );
-        let told: Vec<_> = ways.peers.iter().map(|peer| (peer.segment.as_str(), peer.state.as_str())).collect();
-        assert_eq!(told, [("a", "up"), ("b", "down")]);
+        let states: Vec<_> = stats.peers.iter().map(|peer| (peer.segment.as_str(), peer.state.as_str())).collect();
+        assert_eq!(states, [("a", "up"), ("b", "down")]);
     }
 
     #[test]
-    fn the_metrics_have_a_line_a_device_and_figure() {
-        let text = Ways::new("rdma", vec![peer("a", "rdma", false)], vec![rail()]).metrics();
+    fn every_metric_has_a_line_per_device() {
+        let text = TransportStats::new("rdma", vec![peer("a", "rdma", false)], vec![rail()]).metrics();
         for line in [
             "mcctl_node_peers{transport=\"rdma\",state=\"up\"} 1",
             "mcctl_node_rdma_up{device=\"rxe0\",port=\"1\"} 1",
@@ -237,16 +235,16 @@ mod tests {
             assert!(text.lines().any(|l| l == line), "{line}: {text}");
         }
         assert_eq!(text.matches("# TYPE").count(), 2 + DEVICE_FAMILIES.len());
-        let tcp = Ways::new("tcp", Vec::new(), Vec::new()).metrics();
+        let tcp = TransportStats::new("tcp", Vec::new(), Vec::new()).metrics();
         assert!(tcp.contains("transport=\"tcp\",state=\"down\"} 0") && !tcp.contains("rdma"), "{tcp}");
-        assert_eq!(Ways::default().metrics(), "");
+        assert_eq!(TransportStats::default().metrics(), "");
     }
 
     #[test]
-    fn the_document_is_read_back_as_it_was() {
-        let ways = Ways::new("rdma", vec![peer("a", "rdma", false)], vec![rail()]);
-        let text = serde_json::to_string(&ways).unwrap();
-        assert_eq!(serde_json::from_str::<Ways>(&text).unwrap(), ways);
-        assert_eq!(ways.devices[0].failures.sum(), 10);
+    fn the_document_round_trips_through_json() {
+        let stats = TransportStats::new("rdma", vec![peer("a", "rdma", false)], vec![rail()]);
+        let text = serde_json::to_string(&stats).unwrap();
+        assert_eq!(serde_json::from_str::<TransportStats>(&text).unwrap(), stats);
+        assert_eq!(stats.devices[0].failures.sum(), 10);
     }
 }

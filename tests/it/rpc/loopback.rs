@@ -22,7 +22,7 @@ fn client(port: u16) -> MasterCalls<RpcClient<RealEnv>> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hundreds_of_calls_share_a_connection_and_each_gets_its_answer() {
+async fn hundreds_of_concurrent_calls_share_a_connection() {
     let server = server(None).await;
     let client = client(server.port());
     let calls: Vec<_> = (0..500)
@@ -41,7 +41,7 @@ async fn hundreds_of_calls_share_a_connection_and_each_gets_its_answer() {
 }
 
 #[tokio::test]
-async fn a_request_of_another_type_is_refused_and_the_connection_goes_on() {
+async fn a_request_of_another_type_is_refused_without_closing() {
     let server = server(None).await;
     let client = client(server.port());
     let refused = client.exist_key("k".into(), "default".into()).await.expect_err("refused");
@@ -52,13 +52,13 @@ async fn a_request_of_another_type_is_refused_and_the_connection_goes_on() {
 }
 
 #[tokio::test]
-async fn a_client_finds_a_server_that_was_restarted() {
+async fn a_client_reconnects_to_a_restarted_server() {
     let first = server(None).await;
     let port = first.port();
     let client = client(port);
     client.service_ready().await.unwrap().unwrap();
     first.stop().await;
-    let error = client.service_ready().await.expect_err("nobody is there");
+    let error = client.service_ready().await.expect_err("the server is stopped");
     assert_eq!(error.code(), ErrorCode::RPC_FAIL);
     let config = ServerConfig { listen: HostPort::new("127.0.0.1", port), threads: 1, idle_timeout: None };
     let _second = RpcServer::start(config, RealEnv::new(), Arc::new(Ready("2.0.0"))).await.unwrap();
@@ -66,15 +66,19 @@ async fn a_client_finds_a_server_that_was_restarted() {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_named() {
+async fn a_port_in_use_is_an_error_with_the_address() {
     let first = server(None).await;
     let config = ServerConfig { listen: HostPort::new("127.0.0.1", first.port()), threads: 1, idle_timeout: None };
-    let error = RpcServer::start(config, RealEnv::new(), Arc::new(Ready(""))).await.err().expect("taken").to_string();
+    let error = RpcServer::start(config, RealEnv::new(), Arc::new(Ready("")))
+        .await
+        .err()
+        .expect("the port is in use")
+        .to_string();
     assert!(error.contains(&format!("127.0.0.1:{}", first.port())), "{error}");
 }
 
 #[tokio::test]
-async fn what_is_no_frame_closes_the_connection_without_a_byte() {
+async fn an_invalid_frame_closes_the_connection_without_a_byte() {
     let server = server(None).await;
     let good = RequestHeader { seq: 0, function_id: Method::ServiceReady.id(), length: 0, attachment: 0 }.encode();
     let mut version = good;
@@ -92,7 +96,7 @@ async fn what_is_no_frame_closes_the_connection_without_a_byte() {
             stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
             stream.write_all(&case).unwrap();
             let mut answer = Vec::new();
-            // A reset is as good as an end: the bytes that were not read provoke it.
+            // A reset counts as a close: the unread bytes cause it.
             match stream.read_to_end(&mut answer) {
                 Ok(_) => answer,
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => answer,
@@ -104,7 +108,7 @@ async fn what_is_no_frame_closes_the_connection_without_a_byte() {
 }
 
 #[tokio::test]
-async fn a_connection_that_says_nothing_is_closed_when_asked_for() {
+async fn a_silent_connection_is_closed_after_the_idle_timeout() {
     let server = server(Some(Duration::from_millis(50))).await;
     let port = server.port();
     let ended = tokio::task::spawn_blocking(move || {

@@ -1,18 +1,18 @@
-//! From a key's hash to its record: slots of 8 bytes, each the hash and the record's index, probed one after the other.
+//! A hash index from a key's hash to its record: 8-byte slots with the hash and the record's index, and linear probing.
 //!
-//! The hash beside the index means that a probe touches nothing but the slot's cache line until it is right, and that growing and
-//! shrinking chains never look at the records. The table is cut into shards by the hash's upper bits so that growth is cut, too:
-//! moving all keys at once would hold the state for tens of milliseconds.
+//! With the hash next to the index, a probe touches only the slot's cache line until it matches. Growing the table and closing gaps
+//! never read the records. The table is split into shards by the upper bits of the hash, so that growth is split, too. Moving all keys
+//! at once would hold the state for tens of milliseconds.
 
-/// Indices by hash. Several may have one hash; who looks tells them apart.
+/// Record indices by hash. Several may share a hash; the caller distinguishes them.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct HashIndex {
     shards: Box<[Shard]>,
 }
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// A power of two, or none. `EMPTY`, or the hash in the upper half and the index in the lower.
+    /// The length is a power of two, or 0. A slot is `EMPTY`, or has the hash in the upper half and the index in the lower.
     slots: Vec<u64>,
     len: usize,
 }
@@ -25,7 +25,7 @@ fn slot(hash: u32, index: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(index)
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the two halves")]
+#[expect(clippy::cast_possible_truncation, reason = "splits the value into its two halves")]
 fn parts(slot: u64) -> (u32, u32) {
     ((slot >> 32) as u32, slot as u32)
 }
@@ -34,25 +34,25 @@ fn shard(hash: u32) -> usize {
     (hash >> (32 - SHARD_BITS)) as usize
 }
 
-impl Table {
-    /// Empty.
-    pub fn new() -> Table {
-        Table { shards: (0..1 << SHARD_BITS).map(|_| Shard::default()).collect() }
+impl HashIndex {
+    /// An index without entries.
+    pub fn new() -> HashIndex {
+        HashIndex { shards: (0..1 << SHARD_BITS).map(|_| Shard::default()).collect() }
     }
 
-    /// The index under `hash` that `is_it` says yes to.
+    /// Returns the index under `hash` for which `matches` returns true.
     #[inline]
-    pub fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
+    pub fn find(&self, hash: u32, mut matches: impl FnMut(u32) -> bool) -> Option<u32> {
         let slots = &self.shards[shard(hash)].slots[..];
         let mask = slots.len().wrapping_sub(1);
         let mut at = hash as usize;
-        // A table is never full, so the walk meets an empty slot.
+        // A table is never full, so probing reaches an empty slot.
         while let Some(&found) = slots.get(at & mask) {
             if found == EMPTY {
                 return None;
             }
             let (other, index) = parts(found);
-            if other == hash && is_it(index) {
+            if other == hash && matches(index) {
                 return Some(index);
             }
             at += 1;
@@ -60,30 +60,30 @@ impl Table {
         None
     }
 
-    /// An index under this hash, if there is one, right or wrong.
+    /// Returns any index under this hash, whether or not its key matches.
     #[inline]
     pub fn guess(&self, hash: u32) -> Option<u32> {
         self.find(hash, |_| true)
     }
 
-    /// The content of the slot where the walk for `hash` begins: reading it brings its cache line near.
+    /// Reads the first slot that a probe for `hash` visits, to load its cache line.
     #[inline]
     pub fn touch(&self, hash: u32) -> u64 {
         let slots = &self.shards[shard(hash)].slots[..];
         slots.get(hash as usize & slots.len().wrapping_sub(1)).copied().unwrap_or(EMPTY)
     }
 
-    /// Put `index` under `hash`.
+    /// Inserts `index` under `hash`.
     pub fn insert(&mut self, hash: u32, index: u32) {
         let shard = &mut self.shards[shard(hash)];
         if (shard.len + 1) * 5 > shard.slots.len() * 4 {
             shard.grow();
         }
-        shard.place(slot(hash, index));
+        shard.insert_slot(slot(hash, index));
         shard.len += 1;
     }
 
-    /// Take `index` from under `hash`. Was it there?
+    /// Removes `index` from under `hash`. Returns false if it was missing.
     pub fn remove(&mut self, hash: u32, index: u32) -> bool {
         let shard = &mut self.shards[shard(hash)];
         let mask = shard.slots.len().wrapping_sub(1);
@@ -95,7 +95,7 @@ impl Table {
                 Some(_) => gap = (gap + 1) & mask,
             }
         }
-        // Close the gap: a later slot moves into it unless that is before the place where the walk for it begins.
+        // Close the gap: move a later slot into it, unless the gap is before the slot's home position.
         let mut at = gap;
         loop {
             at = (at + 1) & mask;
@@ -116,7 +116,7 @@ impl Table {
 }
 
 impl Shard {
-    fn place(&mut self, new: u64) {
+    fn insert_slot(&mut self, new: u64) {
         let mask = self.slots.len() - 1;
         let mut at = parts(new).0 as usize & mask;
         while self.slots[at] != EMPTY {
@@ -129,7 +129,7 @@ impl Shard {
         let doubled = (self.slots.len() * 2).max(SLOTS_MIN);
         let old = std::mem::replace(&mut self.slots, vec![EMPTY; doubled]);
         for kept in old.into_iter().filter(|kept| *kept != EMPTY) {
-            self.place(kept);
+            self.insert_slot(kept);
         }
     }
 }
@@ -148,7 +148,7 @@ mod tests {
             steps in prop::collection::vec((any::<bool>(), 0u32..40, 0u32..6), 1..600),
             stride in prop::sample::select(vec![1u32, 8, 1 << 22, 0x9e37_79b1]),
         ) {
-            let mut table = Table::new();
+            let mut table = HashIndex::new();
             let mut model = BTreeSet::new();
             for (insert, hash, index) in steps {
                 let hash = hash.wrapping_mul(stride);
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn an_empty_table_finds_nothing() {
-        let mut table = Table::new();
+        let mut table = HashIndex::new();
         assert_eq!((table.guess(7), table.touch(7), table.remove(7, 7)), (None, EMPTY, false));
     }
 }

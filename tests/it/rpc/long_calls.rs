@@ -1,4 +1,4 @@
-//! Long calls on threads of their own, and when the workers last polled their connections.
+//! Long calls on separate threads, and the times of the workers' last polls.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use mcctl::engine::base::{ErrorCode, HostPort};
 use mcctl::engine::env::{Env, RealEnv};
 use mcctl::engine::rpc::connection::LONG_CALLS_MAX;
-use mcctl::engine::rpc::{RpcClient, RpcServer, ServerConfig, Service, Timeouts};
+use mcctl::engine::rpc::{RpcClient, RpcServer, RpcService, ServerConfig, Timeouts};
 use mcctl::engine::wire::pack::DecodeError;
 use mcctl::engine::wire::{MasterCalls, Method};
 
@@ -33,11 +33,11 @@ impl Gated {
     }
 }
 
-impl Service for Gated {
+impl RpcService for Gated {
     fn answer(&self, peer: &str, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
         if matches!(method, Method::RemoveAll | Method::ExistKey) {
             self.begun.fetch_add(1, Ordering::SeqCst);
-            self.release.lock().unwrap().recv_timeout(SOON).expect("the test goes on");
+            self.release.lock().unwrap().recv_timeout(SOON).expect("the test releases the call");
         }
         Ready("2.0.0").answer(peer, Method::ServiceReady, body, out)
     }
@@ -74,8 +74,8 @@ async fn a_long_call_delays_its_own_connection_only() {
         let caller = caller.clone();
         async move { caller.remove_all(true, "default".into()).await }
     });
-    until("the long call begins", || service.begun() == 1).await;
-    // sent on the same connection, and answered after it
+    until("the long call starts", || service.begun() == 1).await;
+    // Sent on the same connection, so it is answered later.
     let behind = tokio::spawn(async move { caller.service_ready().await });
     for _ in 0..50 {
         assert!(other.service_ready().await.unwrap().is_ok());
@@ -88,7 +88,7 @@ async fn a_long_call_delays_its_own_connection_only() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn long_calls_beyond_the_bound_wait_for_their_turn() {
+async fn long_calls_above_the_limit_wait() {
     let (release, service) = Gated::new();
     let server = serve(service.clone()).await;
     let calls: Vec<_> = (0..LONG_CALLS_MAX + 2)
@@ -97,7 +97,7 @@ async fn long_calls_beyond_the_bound_wait_for_their_turn() {
             tokio::spawn(async move { caller.remove_all(true, "default".into()).await })
         })
         .collect();
-    until("as many begin as may", || service.begun() == LONG_CALLS_MAX).await;
+    until("the maximum number of calls starts", || service.begun() == LONG_CALLS_MAX).await;
     until("all are connected", || server.connections() == LONG_CALLS_MAX + 2).await;
     client(&server).service_ready().await.unwrap().unwrap();
     assert_eq!(service.begun(), LONG_CALLS_MAX);
@@ -112,7 +112,7 @@ async fn long_calls_beyond_the_bound_wait_for_their_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_call_whose_caller_is_gone_is_never_begun() {
+async fn a_long_call_of_a_disconnected_caller_never_starts() {
     let (release, service) = Gated::new();
     let server = serve(service.clone()).await;
     let call = || {
@@ -120,11 +120,11 @@ async fn a_long_call_whose_caller_is_gone_is_never_begun() {
         tokio::spawn(async move { caller.remove_all(true, "default".into()).await })
     };
     let running: Vec<_> = (0..LONG_CALLS_MAX).map(|_| call()).collect();
-    until("they begin", || service.begun() == LONG_CALLS_MAX).await;
+    until("the calls start", || service.begun() == LONG_CALLS_MAX).await;
     let gone = call();
-    until("it waits", || server.connections() == LONG_CALLS_MAX + 1).await;
+    until("the call waits", || server.connections() == LONG_CALLS_MAX + 1).await;
     gone.abort();
-    until("it is gone", || server.connections() == LONG_CALLS_MAX).await;
+    until("the caller is gone", || server.connections() == LONG_CALLS_MAX).await;
     for _ in 0..=LONG_CALLS_MAX {
         release.send(()).unwrap();
     }
@@ -137,19 +137,19 @@ async fn a_long_call_whose_caller_is_gone_is_never_begun() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_is_held_up_has_not_polled() {
+async fn a_blocked_worker_has_not_polled() {
     let (release, service) = Gated::new();
     let server = serve(service.clone()).await;
     let (polls, env) = (server.polls(), RealEnv::new());
     let caller = client(&server);
-    let held_up = tokio::spawn(async move { caller.exist_key("k".into(), "default".into()).await });
-    until("it is held up", || service.begun() == 1).await;
+    let blocked = tokio::spawn(async move { caller.exist_key("k".into(), "default".into()).await });
+    until("the worker is blocked", || service.begun() == 1).await;
     let since = env.now();
     tokio::time::sleep(Duration::from_millis(1200)).await;
     assert!(polls.oldest().unwrap() <= since);
     release.send(()).unwrap();
-    // the answer is of another method's type, or an error: what matters is that it came
-    assert_ne!(held_up.await.unwrap().map_err(|error| error.code()), Err(ErrorCode::RPC_TIMEOUT));
-    until("it polls again", || polls.oldest().unwrap() > since).await;
+    // The answer has another method's type, or is an error. Only its arrival matters.
+    assert_ne!(blocked.await.unwrap().map_err(|error| error.code()), Err(ErrorCode::RPC_TIMEOUT));
+    until("the worker polls again", || polls.oldest().unwrap() > since).await;
     server.stop().await;
 }
