@@ -61,7 +61,7 @@ pub(super) struct ConnectionShared<E, S> {
 }
 
 impl<E, S> ConnectionShared<E, S> {
-    pub fn new(
+    pub(super) fn new(
         env: E,
         service: Arc<S>,
         idle_timeout: Option<Duration>,

@@ -11,11 +11,7 @@ fn a_wrong_command_line_is_2() {
     assert!(run.fails(2).starts_with("error: unrecognized subcommand 'serv'"), "{run:?}");
     assert!(mcctl(&[]).fails(2).contains("Usage: mcctl"));
     assert!(mcctl(&["serve"]).fails(2).contains("\n  master    The master"));
-    assert_eq!(
-        mcctl(&["up", "--segment-size=lots"]).fails(2),
-        "error: invalid value 'lots' for '--segment-size <SIZE>': 'lots' is not a size: write a number of bytes, or a number with \
-         kb, mb, gb or tb (powers of 1024), e.g. 16gb; next: --help tells more"
-    );
+    assert!(mcctl(&["up", "--segment-size=lots"]).fails(2).contains("'lots' for '--segment-size <SIZE>'"));
     mcctl(&["--log-level", "loud", "bench", "transfer"]).fails(2);
 }
 

@@ -292,7 +292,7 @@ fn a_second_node_of_one_name_is_warned_of_without_a_metadata_service_and_refused
     let mut first = start(&node_args(rpc, &[&name, "--metadata-server=P2PHANDSHAKE"]));
     first.line_with("Store service started successfully");
     let mut second = start(&node_args(rpc, &[&name, "--metadata-server=P2PHANDSHAKE"]));
-    second.line_with("another process of this host has the port of this node's name");
+    second.line_with("has the port in this node's name");
     second.line_with("Store service started successfully");
     assert_eq!((first.stop(Signal::SIGTERM), second.stop(Signal::SIGTERM)), (0, 0));
     let http = format!("--metadata-server=http://127.0.0.1:{metadata}/metadata");

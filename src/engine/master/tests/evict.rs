@@ -1,3 +1,5 @@
+//! Eviction: when it starts, which objects it evicts, and in which slices.
+
 use super::*;
 
 /// A master with room for `count` objects of 1 MiB, and the first `put` of them. No client ever expires.

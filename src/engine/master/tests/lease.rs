@@ -1,3 +1,5 @@
+//! Leases and soft pins.
+
 use super::*;
 
 #[test]

@@ -1,3 +1,5 @@
+//! Puts and upserts: validation, completion, displacement and placement.
+
 use super::*;
 
 #[test]

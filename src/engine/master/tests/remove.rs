@@ -1,3 +1,5 @@
+//! Removal, and the answers of unsupported methods.
+
 use super::*;
 use crate::engine::master::StateAccess;
 

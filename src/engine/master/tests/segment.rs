@@ -1,3 +1,5 @@
+//! Segments and clients: mounts, unmounts, expiry and stalls.
+
 use super::*;
 use crate::engine::master::UnmountReason;
 use crate::engine::master::stall::StallDetector;

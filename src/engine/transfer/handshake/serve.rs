@@ -251,7 +251,7 @@ mod tests {
         let asked = |json: &str| ask(format!("\0{json}").as_bytes()).unwrap();
         assert!(asked(r#"{"peer_nic_path":"a@b"}"#).ends_with("\"reply_msg\":\"no a@b\"}\n"));
         let refused = asked(r#"{"ctrl_channel":true,"peer_nic_path":"__ctrl__"}"#);
-        assert!(refused.contains("\"reply_msg\":\"the connection message: ctrl_channel asks for"), "{refused}");
+        assert!(refused.contains("\"reply_msg\":\"the connection message: ctrl_channel requests"), "{refused}");
         assert!(asked(r#"{"qp_num":["x"]}"#).contains("qp_num[0] is not a number"));
     }
 

@@ -1,3 +1,5 @@
+//! Encoding and decoding of struct_pack messages.
+
 use proptest::prelude::*;
 
 use crate::engine::base::{ClientId, ErrorCode};
