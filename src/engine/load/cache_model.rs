@@ -42,7 +42,7 @@ impl PageHashes {
         PageHashes { page: page.max(1), names: Vec::new(), open: 0x9e37_79b9_7f4a_7c15, tokens: 0 }
     }
 
-    /// Appends token ids.
+    /// Appends token ids to the sequence.
     pub fn extend(&mut self, ids: &[u32]) {
         for id in ids {
             self.open = (self.open ^ u64::from(*id)).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(31);
@@ -107,7 +107,7 @@ impl CacheModel {
         CacheModel { page: page.max(1), has_storage, pages: HashMap::default(), clock: 0, is_full: false }
     }
 
-    /// Tokens per page.
+    /// Returns the number of tokens per page.
     pub fn page(&self) -> u32 {
         self.page
     }

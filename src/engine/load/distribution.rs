@@ -35,7 +35,7 @@ pub enum Distribution {
 pub struct ParseDistributionError(pub String);
 
 impl Distribution {
-    /// Draws a value.
+    /// Draws a value from the distribution.
     pub fn draw(&self, rng: &mut impl Rng) -> f64 {
         match *self {
             Distribution::Constant(value) => value,

@@ -53,7 +53,7 @@ pub enum Pace {
     /// All conversations are open from the start. At each of these times one request is sent, from a conversation
     /// that is ready. If none is ready, it is sent as soon as one is.
     Requests(Instants),
-    /// Every turn is sent at its recorded time, or its think time after the end of the previous turn if that is
+    /// Each turn is sent at its recorded time, or one think time after the end of the previous turn if that is
     /// later.
     Recorded,
     /// A fixed number of users, each with a turn every `gap`, or at the end of the previous turn if that is later.
@@ -64,7 +64,7 @@ pub enum Pace {
 /// Order in which ready conversations are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadyOrder {
-    /// Longest-ready conversation first.
+    /// The conversation that has been ready the longest.
     Fifo,
     Random,
 }

@@ -19,11 +19,11 @@ use crate::engine::load::{ModelAnswer, Pace, Rules, Script, Seed, Turn};
 pub enum LadderTier {
     /// Nothing is cached; all tokens are computed.
     Cold,
-    /// L1.
+    /// L1, the device memory.
     Device,
-    /// L2.
+    /// L2, the host memory.
     Host,
-    /// L3.
+    /// L3, the Mooncake store.
     Storage,
 }
 
@@ -141,7 +141,6 @@ pub struct LadderCell {
     pub length: u32,
     /// The tier that should answer.
     pub tier: LadderTier,
-    /// Requests that succeeded.
     pub requests: u32,
     /// Requests that the tier did answer according to the server. Only these are evaluated.
     pub verified: u32,

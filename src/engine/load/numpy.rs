@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-/// State words of MT19937, and the distance between the words that are mixed.
+/// State size of MT19937 in 32-bit words, and the distance between mixed words.
 const WORDS: usize = 624;
 const DISTANCE: usize = 397;
 

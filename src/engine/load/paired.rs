@@ -56,9 +56,7 @@ pub fn level_of_each(tests: usize) -> f64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DifferenceVerdict {
-    /// Significantly better.
     Better,
-    /// Significantly worse.
     Worse,
     /// The interval includes zero, or does not exceed the margin.
     NoDifferenceShown,
@@ -82,9 +80,7 @@ impl DifferenceVerdict {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Difference {
     pub pairs: usize,
-    /// Number of conversations.
     pub conversations: usize,
-    /// Number of blocks.
     pub blocks: usize,
     /// Mean at the first endpoint.
     pub mean_a: f64,
@@ -93,7 +89,7 @@ pub struct Difference {
     /// Bounds of the interval of `mean_b - mean_a`.
     pub low: f64,
     pub high: f64,
-    /// Confidence level.
+    /// Confidence level of the interval.
     pub level: f64,
     pub verdict: DifferenceVerdict,
 }
@@ -286,7 +282,7 @@ mod tests {
                 verdict(&as_one(sample(64, 4, 0.0, 5.0, 0.0, *seed))) != DifferenceVerdict::NoDifferenceShown
             })
             .count();
-        assert!(shown > 30, "the bootstrap alone is wrong in {shown} of 100");
+        assert!(shown > 30, "wrong in {shown} of 100");
     }
 
     #[test]

@@ -28,7 +28,6 @@ pub struct TimedRequest {
     /// Earliest possible send time: the scheduled time, or the time at which a slot became free. Later delay is
     /// generator lag.
     pub eligible_at: Duration,
-    /// Requested answer tokens.
     pub max_tokens: u32,
     /// Prompt tokens that should have been cached, if an expectation exists.
     pub expected: Option<u32>,
@@ -45,11 +44,9 @@ impl TimedRequest {
 /// Live counters of a run, for progress display.
 #[derive(Debug, Default)]
 pub struct LiveCounters {
-    /// Requests sent.
     pub sent: AtomicU64,
     /// Requests ended, including failed ones.
     pub ended: AtomicU64,
-    /// Tokens received.
     pub tokens: AtomicU64,
 }
 
@@ -199,7 +196,6 @@ pub struct RunStats {
     pub retried: u64,
     /// Requests aborted by a panic in mcctl.
     pub bugs: u64,
-    /// Connections opened.
     pub connections: u64,
     /// Client read delay: how long bytes stayed unread. Token times are unaffected where the kernel timestamps
     /// arrivals. It shows how far behind the generator was.

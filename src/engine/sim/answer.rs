@@ -1,4 +1,4 @@
-//! Answers, in the shapes of SGLang's routes.
+//! Responses, in the formats of SGLang's routes.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::engine::sim::counters::TierTokens;
 use crate::engine::sim::scheduler::{Admission, FinishReason};
 use crate::engine::sim::token;
 
-/// The wall clock at one instant of the other: instants become Unix seconds.
+/// A point of the monotonic clock with its Unix time, to convert between the two.
 #[derive(Clone, Copy, Debug)]
 pub struct WallClock {
-    /// Unix seconds.
+    /// Unix time in seconds.
     pub unix: f64,
     pub mono: Mono,
 }
@@ -26,20 +26,19 @@ impl WallClock {
     }
 }
 
-/// What all answers to one request have in common.
+/// Builds the frames of one response.
 #[derive(Debug)]
 pub struct AnswerFrames {
     pub route: ApiRoute,
     pub id: String,
     pub model: Arc<str>,
     pub incremental: bool,
-    /// Is the usage to be told at the end of a stream?
+    /// Whether usage is sent at the end of a stream.
     pub usage: bool,
-    /// Are the tiers to be told?
+    /// Whether cached tokens are sent by tier.
     pub details: bool,
     pub storage: bool,
     pub clock: WallClock,
-    /// Tokens of the prompt.
     pub prompt: u64,
     pub arrived: Mono,
     admission: Option<Admission>,
@@ -47,11 +46,11 @@ pub struct AnswerFrames {
     text: String,
 }
 
-/// What storage is called, as SGLang's Mooncake backend is.
+/// Name of the storage backend, as in SGLang.
 pub const BACKEND: &str = "MooncakeStore";
 
 impl AnswerFrames {
-    /// No token is there yet.
+    /// Creates a builder for a response without tokens so far.
     pub fn new(route: ApiRoute, id: String, model: Arc<str>, clock: WallClock) -> AnswerFrames {
         AnswerFrames {
             route,
@@ -70,7 +69,7 @@ impl AnswerFrames {
         }
     }
 
-    /// The first token is there, of this answer: its frames.
+    /// Returns the frames of the first token.
     pub fn first(&mut self, admission: Admission, at: Mono) -> Bytes {
         self.admission = Some(admission);
         let mut out = Vec::new();
@@ -82,7 +81,7 @@ impl AnswerFrames {
         out.into()
     }
 
-    /// Another token is there: its frame.
+    /// Returns the frame of a further token.
     pub fn next(&mut self, at: Mono) -> Bytes {
         let mut out = Vec::new();
         self.token(&mut out, at);
@@ -98,7 +97,7 @@ impl AnswerFrames {
             ApiRoute::Generate => {
                 self.text.push_str(&word);
                 let is_last = self.sent == admission.answer.len();
-                // The last one comes with the end.
+                // The last token is sent with the end.
                 if !is_last {
                     let value = self.generated(if self.incremental { &word } else { &self.text }, at, None);
                     frame(out, &value);
@@ -111,7 +110,7 @@ impl AnswerFrames {
         }
     }
 
-    /// It is over: the last frames of a stream.
+    /// Returns the last frames of a stream.
     pub fn end(&mut self, end: FinishReason, at: Mono) -> Bytes {
         let mut out = Vec::new();
         let reason = reason(end);
@@ -150,7 +149,7 @@ impl AnswerFrames {
         out.into()
     }
 
-    /// The whole answer, not streamed.
+    /// Returns the whole response, if it is not streamed.
     pub fn whole(&mut self, end: FinishReason, at: Mono) -> Value {
         let text: String = self.answered().iter().map(|id| token::text(*id)).collect();
         let choice = match self.route {
@@ -176,7 +175,7 @@ impl AnswerFrames {
         value
     }
 
-    /// Count a token that is told with the others at the end.
+    /// Counts a token of a response that is not streamed.
     pub fn count(&mut self, admission: Option<Admission>) {
         if admission.is_some() {
             self.admission = admission;
@@ -206,7 +205,7 @@ impl AnswerFrames {
         }
     }
 
-    /// An object of `/generate`.
+    /// Builds an object of `/generate`.
     fn generated(&self, text: &str, at: Mono, end: Option<FinishReason>) -> Value {
         let seconds = |admission: &Admission| admission.started.since(admission.arrived).as_secs_f64();
         let all = self.answered();
@@ -255,7 +254,7 @@ impl AnswerFrames {
         json!({"text": text, "output_ids": ids, "meta_info": meta})
     }
 
-    /// What every object of OpenAI's routes begins with.
+    /// Builds the common members of the OpenAI objects.
     fn head(&self, streamed: bool) -> Value {
         let object = match (self.route, streamed) {
             (ApiRoute::Chat, true) => "chat.completion.chunk",
@@ -300,7 +299,7 @@ fn frame(out: &mut Vec<u8>, value: &Value) {
     out.extend_from_slice(b"\n\n");
 }
 
-/// What is wrong with a request, in the shape of its route.
+/// Builds the error object of a route.
 pub fn error(route: ApiRoute, status: u16, says: &str) -> Value {
     match route {
         ApiRoute::Generate => json!({"error": {"message": says, "type": "invalid_request_error", "code": status}}),

@@ -1,5 +1,5 @@
-//! Requests as they come: JSON of unknown origin to an [`SimRequest`]. What a simulator cannot do is refused, never passed over in silence;
-//! what has no meaning for made-up answers (temperature, stop words) is.
+//! Parses requests: untrusted JSON becomes a [`SimRequest`]. What the simulator does not support is refused. What
+//! does not affect generated answers (temperature, stop words) is ignored.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::engine::sim::scheduler::SimRequest;
 use crate::engine::sim::token;
 
-/// Which route's answer is wanted.
+/// API route of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApiRoute {
     /// `/generate`.
@@ -18,19 +18,19 @@ pub enum ApiRoute {
     Chat,
 }
 
-/// What a body asks for.
+/// A parsed request body.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParsedRequest {
     pub ask: SimRequest,
-    /// Its id, if the client chose one (`rid`).
+    /// Request id chosen by the client (`rid`).
     pub id: Option<String>,
-    /// The usage at the end of a stream.
+    /// Whether to send usage at the end of a stream.
     pub usage: bool,
-    /// The tiers at the end of an OpenAI answer.
+    /// Whether to send cached tokens by tier at the end of an OpenAI response.
     pub details: bool,
 }
 
-/// The longest id that a client may choose, bytes.
+/// Maximum length of a request id, in bytes.
 const ID_BYTES_MAX: usize = 256;
 
 #[derive(Deserialize)]
@@ -118,26 +118,43 @@ struct ContentPart {
     text: Option<String>,
 }
 
-const BATCH: &str = "this is a simulator: it takes one prompt a request, no batch of them";
+/// Why a request body is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    #[error("{0}")]
+    Json(#[from] serde_json::Error),
+    #[error("the simulator accepts one prompt per request, not a batch")]
+    Batch,
+    #[error("the simulator returns one answer per request, not {0}")]
+    SeveralAnswers(u32),
+    #[error("exactly one of text (a string) and input_ids (a list of token ids) is required")]
+    TextOrIds,
+    #[error("messages must be a list of at least one message")]
+    NoMessages,
+    #[error("prompt is required: a string or a list of token ids")]
+    NoPrompt,
+    #[error("rid must not be longer than {ID_BYTES_MAX} bytes")]
+    LongId,
+}
 
-/// Read a body.
+/// Parses a request body.
 ///
 /// # Errors
-/// What is wrong with it.
-pub fn read(route: ApiRoute, body: &[u8]) -> Result<ParsedRequest, String> {
+/// The body is malformed, or requests something that the simulator does not support.
+pub fn read(route: ApiRoute, body: &[u8]) -> Result<ParsedRequest, BodyError> {
     match route {
         ApiRoute::Generate => generate(body),
         ApiRoute::Completions | ApiRoute::Chat => openai(route, body),
     }
 }
 
-fn generate(body: &[u8]) -> Result<ParsedRequest, String> {
-    let asked: GenerateBody = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+fn generate(body: &[u8]) -> Result<ParsedRequest, BodyError> {
+    let asked: GenerateBody = serde_json::from_slice(body)?;
     let prompt = match (asked.text, asked.input_ids) {
         (None | Some(Value::Null), Some(TokenIds::One(ids))) => ids,
         (Some(Value::String(text)), None) => token::tokens(&text),
-        (Some(Value::Array(_)), None) | (None, Some(TokenIds::Other(_))) => return Err(BATCH.to_owned()),
-        _ => return Err("either text or input_ids is to be given: a string, or a list of token ids".to_owned()),
+        (Some(Value::Array(_)), None) | (None, Some(TokenIds::Other(_))) => return Err(BodyError::Batch),
+        _ => return Err(BodyError::TextOrIds),
     };
     let sampling = asked.sampling_params.unwrap_or_default();
     one(sampling.n)?;
@@ -149,16 +166,16 @@ fn generate(body: &[u8]) -> Result<ParsedRequest, String> {
     })
 }
 
-fn openai(route: ApiRoute, body: &[u8]) -> Result<ParsedRequest, String> {
-    let asked: OpenAiBody = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+fn openai(route: ApiRoute, body: &[u8]) -> Result<ParsedRequest, BodyError> {
+    let asked: OpenAiBody = serde_json::from_slice(body)?;
     one(asked.n)?;
     let prompt = match (route, asked.messages, asked.prompt) {
         (ApiRoute::Chat, Some(messages), _) if !messages.is_empty() => chat(&messages),
-        (ApiRoute::Chat, ..) => return Err("messages is to be a list of at least one".to_owned()),
+        (ApiRoute::Chat, ..) => return Err(BodyError::NoMessages),
         (_, _, Some(CompletionPrompt::Text(text))) => token::tokens(&text),
         (_, _, Some(CompletionPrompt::Ids(ids))) => ids,
-        (_, _, Some(CompletionPrompt::Other(_))) => return Err(BATCH.to_owned()),
-        (_, _, None) => return Err("prompt is to be given: a string, or a list of token ids".to_owned()),
+        (_, _, Some(CompletionPrompt::Other(_))) => return Err(BodyError::Batch),
+        (_, _, None) => return Err(BodyError::NoPrompt),
     };
     Ok(ParsedRequest {
         ask: SimRequest {
@@ -172,8 +189,8 @@ fn openai(route: ApiRoute, body: &[u8]) -> Result<ParsedRequest, String> {
     })
 }
 
-/// What a template makes of a conversation: each message under its role, and the role that is to answer. A conversation that goes on
-/// begins with what it was before.
+/// Renders a conversation like a chat template: each message after its role, then the role of the answer. A continued
+/// conversation begins with its previous text.
 fn chat(messages: &[BodyMessage]) -> Vec<u32> {
     let mut text = String::new();
     for message in messages {
@@ -192,16 +209,16 @@ fn chat(messages: &[BodyMessage]) -> Vec<u32> {
     token::tokens(&text)
 }
 
-fn one(n: Option<u32>) -> Result<(), String> {
+fn one(n: Option<u32>) -> Result<(), BodyError> {
     match n {
         None | Some(1) => Ok(()),
-        Some(n) => Err(format!("this is a simulator: it gives one answer, not {n}")),
+        Some(n) => Err(BodyError::SeveralAnswers(n)),
     }
 }
 
-fn id(id: Option<String>) -> Result<Option<String>, String> {
+fn id(id: Option<String>) -> Result<Option<String>, BodyError> {
     match id {
-        Some(id) if id.len() > ID_BYTES_MAX => Err(format!("rid has at most {ID_BYTES_MAX} bytes here")),
+        Some(id) if id.len() > ID_BYTES_MAX => Err(BodyError::LongId),
         id => Ok(id),
     }
 }
@@ -215,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn each_route_has_its_own_names_for_the_same() {
+    fn routes_use_their_own_member_names() {
         let ids = ok(
             ApiRoute::Generate,
             r#"{"input_ids":[1,2],"sampling_params":{"max_new_tokens":7,"temperature":0},"stream":true}"#,
@@ -236,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conversation_that_goes_on_begins_with_what_it_was() {
+    fn continued_conversation_begins_with_its_previous_tokens() {
         let said: String = (0..30).map(|at| token::text(token::answered(3, at))).collect();
         let first =
             ok(ApiRoute::Chat, r#"{"messages":[{"role":"system","content":"be"},{"role":"user","content":"hello"}]}"#);
@@ -250,23 +267,26 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_answered_is_refused_with_a_reason() {
-        for (route, body, why) in [
-            (ApiRoute::Generate, "{", "EOF"),
-            (ApiRoute::Generate, "[]", "either text or input_ids"),
-            (ApiRoute::Generate, "\"text\"", "invalid type"),
-            (ApiRoute::Generate, "{}", "either text or input_ids"),
-            (ApiRoute::Generate, r#"{"text":"a","input_ids":[1]}"#, "either text or input_ids"),
-            (ApiRoute::Generate, r#"{"text":["a","b"]}"#, "one prompt a request"),
-            (ApiRoute::Generate, r#"{"input_ids":[[1],[2]]}"#, "one prompt a request"),
-            (ApiRoute::Generate, r#"{"input_ids":[-1]}"#, "one prompt a request"),
-            (ApiRoute::Generate, r#"{"text":"a","sampling_params":{"n":2}}"#, "one answer"),
-            (ApiRoute::Chat, r#"{"messages":[]}"#, "at least one"),
-            (ApiRoute::Completions, r#"{"prompt":["a","b"]}"#, "one prompt a request"),
-            (ApiRoute::Completions, "{}", "prompt is to be given"),
-        ] {
-            let said = read(route, body.as_bytes()).unwrap_err();
-            assert!(said.contains(why), "{body}: {said}");
+    fn unsupported_requests_are_refused_with_a_reason() {
+        use BodyError as E;
+        type Expected = fn(&BodyError) -> bool;
+        let cases: [(ApiRoute, &str, Expected); 12] = [
+            (ApiRoute::Generate, "{", |e| matches!(e, E::Json(_))),
+            (ApiRoute::Generate, "[]", |e| matches!(e, E::TextOrIds)),
+            (ApiRoute::Generate, "\"text\"", |e| matches!(e, E::Json(_))),
+            (ApiRoute::Generate, "{}", |e| matches!(e, E::TextOrIds)),
+            (ApiRoute::Generate, r#"{"text":"a","input_ids":[1]}"#, |e| matches!(e, E::TextOrIds)),
+            (ApiRoute::Generate, r#"{"text":["a","b"]}"#, |e| matches!(e, E::Batch)),
+            (ApiRoute::Generate, r#"{"input_ids":[[1],[2]]}"#, |e| matches!(e, E::Batch)),
+            (ApiRoute::Generate, r#"{"input_ids":[-1]}"#, |e| matches!(e, E::Batch)),
+            (ApiRoute::Generate, r#"{"text":"a","sampling_params":{"n":2}}"#, |e| matches!(e, E::SeveralAnswers(2))),
+            (ApiRoute::Chat, r#"{"messages":[]}"#, |e| matches!(e, E::NoMessages)),
+            (ApiRoute::Completions, r#"{"prompt":["a","b"]}"#, |e| matches!(e, E::Batch)),
+            (ApiRoute::Completions, "{}", |e| matches!(e, E::NoPrompt)),
+        ];
+        for (route, body, expected) in cases {
+            let error = read(route, body.as_bytes()).unwrap_err();
+            assert!(expected(&error), "{body}: {error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the endpoint says of itself.
+//! Documents that describe the simulated endpoint.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::engine::sim::counters::SimCounters;
 use crate::engine::sim::scheduler::SimGauges;
 use crate::engine::sim::token::VOCABULARY;
 
-/// The names of the settings of storage, where there is some.
+/// Returns name and settings of the storage backend, or nulls.
 fn storage(config: &Config) -> (Value, Value) {
     match config.storage {
         true => (json!("mooncake"), json!({"prefetch_threshold": config.prefetch_threshold}).to_string().into()),

@@ -1,4 +1,4 @@
-//! The shell: HTTP routes around the [`Scheduler`], a task that lets its time go on, and tasks that carry out what it asks of storage.
+//! HTTP routes around the [`Scheduler`], a task that advances its time, and tasks for its storage operations.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ use crate::engine::sim::scheduler::{Admission, FinishReason, HashedRequest, Sche
 use crate::engine::sim::storage::Storage;
 use crate::engine::sim::{HEADER, exposition, info};
 
-/// A request of a million ids is some 8 MB of JSON.
+/// HTTP limits. A request of a million ids is about 8 MB of JSON.
 const LIMITS: HttpLimits = HttpLimits {
     connections_max: 16_384,
     header_bytes_max: 64 << 10,
@@ -32,32 +32,32 @@ const LIMITS: HttpLimits = HttpLimits {
     bodies_bytes_max: 256 << 20,
     header: Duration::from_secs(300),
     body: Duration::from_secs(60),
-    // An answer that is not streamed begins when it is whole.
+    // The head of a response that is not streamed is sent when the answer is complete.
     answer: Duration::from_secs(6 * 3600),
     stall: Duration::from_secs(60),
     least_rate: 0,
     drain: Duration::from_secs(1),
 };
-/// Pages that wait to be written to storage; further ones are not.
+/// Maximum number of pages queued for writing to storage. Further pages are dropped.
 const WRITE_PAGES_MAX: u64 = 1 << 16;
-/// How often a flush looks whether the engine is idle.
+/// Interval at which a waiting flush checks whether the engine is idle.
 const FLUSH_POLL: Duration = Duration::from_millis(20);
-/// The longest that a flush waits.
+/// Maximum wait of a flush.
 const FLUSH_MAX: Duration = Duration::from_secs(600);
 
-/// A simulator that runs. Dropping it stops it.
+/// A running simulator. Dropping it stops it.
 pub struct RunningSimulator {
     http: http::HttpServer,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl RunningSimulator {
-    /// Where it listens.
+    /// Returns the listen address.
     pub fn at(&self) -> &HostPort {
         self.http.at()
     }
 
-    /// Stop: streams under way are cut off soon.
+    /// Stops the simulator. Open streams are cut off.
     pub async fn stop(self) {
         for task in &self.tasks {
             task.abort();
@@ -66,7 +66,7 @@ impl RunningSimulator {
     }
 }
 
-/// A simulated endpoint.
+/// HTTP handler of the simulated endpoint.
 pub struct Simulator<E: Env> {
     inner: Arc<SimShared<E>>,
 }
@@ -78,10 +78,10 @@ struct SimShared<E: Env> {
     clock: WallClock,
     storage: Option<Storage<E>>,
     state: Mutex<SimState>,
-    /// Something happens sooner than was thought.
+    /// Wakes the timer task when an event is due earlier than expected.
     sooner: Notify,
     writes: mpsc::UnboundedSender<Vec<u64>>,
-    /// Pages in `writes`.
+    /// Number of pages in `writes`.
     writing: AtomicU64,
 }
 
@@ -91,17 +91,17 @@ struct SimState {
     names: HashMap<u64, String>,
 }
 
-/// What the listener of a request hears.
+/// An event for the connection of a request.
 enum RequestEvent {
     First(crate::engine::base::Mono, Admission),
     Token(crate::engine::base::Mono),
     Finished(crate::engine::base::Mono, FinishReason),
 }
 
-/// Start a simulator of `config` at `at`, with `storage` if the configuration says that there is some.
+/// Starts a simulator with `config` at `at`. `config.storage` is set according to `storage`.
 ///
 /// # Errors
-/// The port cannot be taken.
+/// The address cannot be bound.
 pub async fn start<E: Env>(
     env: E,
     at: &HostPort,
@@ -131,7 +131,7 @@ pub async fn start<E: Env>(
     Ok(RunningSimulator { http, tasks })
 }
 
-/// Let the scheduler's time go on.
+/// Advances the scheduler's time.
 async fn drive<E: Env>(inner: Arc<SimShared<E>>) {
     loop {
         let now = inner.env.now();
@@ -149,7 +149,7 @@ async fn drive<E: Env>(inner: Arc<SimShared<E>>) {
     }
 }
 
-/// Write to storage what the scheduler has copied to the host, one batch after the other.
+/// Writes pages that were copied to the host to storage, one batch after the other.
 async fn write_back<E: Env>(inner: Arc<SimShared<E>>, mut writes: mpsc::UnboundedReceiver<Vec<u64>>) {
     let Some(storage) = &inner.storage else { return };
     while let Some(pages) = writes.recv().await {
@@ -166,7 +166,7 @@ impl<E: Env> SimShared<E> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Do `work` with the scheduler, then what it asks for.
+    /// Calls `work` with the scheduler, then executes its effects.
     fn with<T>(self: &Arc<Self>, work: impl FnOnce(&mut Scheduler) -> T) -> T {
         let mut state = self.state();
         let done = work(&mut state.scheduler);
@@ -177,10 +177,10 @@ impl<E: Env> SimShared<E> {
     fn carry_out(self: &Arc<Self>, state: &mut SimState) {
         for effect in state.scheduler.effects() {
             match effect {
-                SchedulerEffect::First { id, at, admission } => tell(state, id, RequestEvent::First(at, admission)),
-                SchedulerEffect::Token { id, at } => tell(state, id, RequestEvent::Token(at)),
+                SchedulerEffect::First { id, at, admission } => notify(state, id, RequestEvent::First(at, admission)),
+                SchedulerEffect::Token { id, at } => notify(state, id, RequestEvent::Token(at)),
                 SchedulerEffect::Finished { id, at, end } => {
-                    tell(state, id, RequestEvent::Finished(at, end));
+                    notify(state, id, RequestEvent::Finished(at, end));
                     state.listeners.remove(&id);
                     state.names.remove(&id);
                 }
@@ -209,30 +209,30 @@ impl<E: Env> SimShared<E> {
         }
     }
 
-    /// Run `work` with storage, in a task of its own. There are as many as there are requests that wait.
+    /// Runs `work` with storage in a task of its own. There is at most one task per waiting request.
     fn storage_task<F: Future<Output = ()> + Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(Arc<SimShared<E>>, Storage<E>) -> F,
     ) {
-        // Without storage the scheduler asks nothing of it.
+        // Without storage the scheduler requests none of these operations.
         if let Some(storage) = self.storage.clone() {
             tokio::spawn(work(self.clone(), storage));
         }
     }
 }
 
-fn tell(state: &SimState, id: u64, event: RequestEvent) {
+fn notify(state: &SimState, id: u64, event: RequestEvent) {
     if let Some(listener) = state.listeners.get(&id) {
-        // Who does not listen any more has said so, or is about to.
+        // The receiver is gone if the client disconnected; its request is about to be aborted.
         let _ = listener.send(event);
     }
 }
 
-/// A request that somebody waits for; when nobody does any more, it gives its place up.
+/// A request with a connected client. Dropping it aborts the request.
 struct PendingRequest<E: Env> {
     inner: Arc<SimShared<E>>,
     id: u64,
-    heard: mpsc::UnboundedReceiver<RequestEvent>,
+    events: mpsc::UnboundedReceiver<RequestEvent>,
 }
 
 impl<E: Env> Drop for PendingRequest<E> {
@@ -299,7 +299,7 @@ impl<E: Env> Simulator<E> {
         let refuse = |status: StatusCode, says: &str| json_answer(status, &answer::error(route, status.as_u16(), says));
         let ParsedRequest { ask, id: name, usage, details } = match ask::read(route, &request.body) {
             Ok(wanted) => wanted,
-            Err(says) => return refuse(StatusCode::BAD_REQUEST, &says),
+            Err(error) => return refuse(StatusCode::BAD_REQUEST, &error.to_string()),
         };
         let inner = &self.inner;
         let (stream, prompt) = (ask.stream, ask.prompt.len() as u64);
@@ -309,12 +309,12 @@ impl<E: Env> Simulator<E> {
             Err(refused) => return refuse(StatusCode::BAD_REQUEST, &refused.to_string()),
         };
         let now = inner.env.now();
-        let (tell, heard) = mpsc::unbounded_channel();
+        let (sender, events) = mpsc::unbounded_channel();
         let arrived = {
             let mut state = inner.state();
             let arrived = state.scheduler.arrive(now, prepared);
             if let Ok(id) = arrived {
-                state.listeners.insert(id, tell);
+                state.listeners.insert(id, sender);
                 state.names.insert(id, name.clone());
             }
             inner.carry_out(&mut state);
@@ -332,7 +332,7 @@ impl<E: Env> Simulator<E> {
         frames.incremental = inner.config.incremental;
         frames.storage = inner.config.storage;
         (frames.usage, frames.details, frames.prompt, frames.arrived) = (usage, details, prompt, now);
-        let ticket = PendingRequest { inner: inner.clone(), id, heard };
+        let ticket = PendingRequest { inner: inner.clone(), id, events };
         match stream {
             true => streamed(frames, ticket),
             false => whole(frames, ticket).await,
@@ -343,7 +343,7 @@ impl<E: Env> Simulator<E> {
         let inner = &self.inner;
         let timeout = timeout.map_or(Ok(0.0), str::parse::<f64>).ok().filter(|seconds| *seconds >= 0.0);
         let Some(timeout) = timeout else {
-            return json_answer(StatusCode::BAD_REQUEST, &json!({"detail": "timeout is a number of seconds"}));
+            return json_answer(StatusCode::BAD_REQUEST, &json!({"detail": "timeout must be a number of seconds"}));
         };
         let until = inner.env.now() + Duration::try_from_secs_f64(timeout).unwrap_or(FLUSH_MAX).min(FLUSH_MAX);
         loop {
@@ -352,7 +352,7 @@ impl<E: Env> Simulator<E> {
                 return answer(
                     StatusCode::OK,
                     TEXT,
-                    "Cache flushed. (A simulator's: device and host; storage is as it was.)\n",
+                    "Cache flushed. (Simulator: device and host only; storage is unchanged.)\n",
                 );
             }
             if now >= until {
@@ -365,14 +365,14 @@ impl<E: Env> Simulator<E> {
 
     async fn clear(&self) -> Response {
         let Some(storage) = &self.inner.storage else {
-            return answer(StatusCode::BAD_REQUEST, TEXT, "There is no storage backend.\n");
+            return answer(StatusCode::BAD_REQUEST, TEXT, "no storage backend is configured\n");
         };
         match storage.clear().await {
             Ok(gone) => {
                 let says = format!("Hierarchical cache storage backend cleared. ({gone} objects; leased ones stay.)\n");
                 answer(StatusCode::OK, TEXT, says)
             }
-            Err(error) => answer(StatusCode::BAD_REQUEST, TEXT, format!("Storage could not be cleared: {error}\n")),
+            Err(error) => answer(StatusCode::BAD_REQUEST, TEXT, format!("cannot clear storage: {error}\n")),
         }
     }
 
@@ -383,14 +383,14 @@ impl<E: Env> Simulator<E> {
         if !all && begins.is_none() {
             return json_answer(
                 StatusCode::BAD_REQUEST,
-                &json!({"error": {"message": "rid or abort_all is to be given"}}),
+                &json!({"error": {"message": "rid or abort_all is required"}}),
             );
         }
         let now = self.inner.env.now();
         let mut state = self.inner.state();
         for id in state.scheduler.ids() {
-            let is_meant = all || state.names.get(&id).zip(begins).is_some_and(|(name, rid)| name.starts_with(rid));
-            if is_meant {
+            let matches = all || state.names.get(&id).zip(begins).is_some_and(|(name, rid)| name.starts_with(rid));
+            if matches {
                 state.scheduler.abort(now, id);
             }
         }
@@ -401,12 +401,12 @@ impl<E: Env> Simulator<E> {
     }
 }
 
-/// An answer of frames, each sent when its token is there.
+/// Builds a streamed response, with a frame per token.
 fn streamed<E: Env>(mut frames: AnswerFrames, mut ticket: PendingRequest<E>) -> Response {
     let mut over = false;
     let pieces = move |cx: &mut Context<'_>| {
         while !over {
-            let bytes = match ready!(ticket.heard.poll_recv(cx)) {
+            let bytes = match ready!(ticket.events.poll_recv(cx)) {
                 None => break,
                 Some(RequestEvent::First(at, admission)) => frames.first(admission, at),
                 Some(RequestEvent::Token(at)) => frames.next(at),
@@ -415,7 +415,7 @@ fn streamed<E: Env>(mut frames: AnswerFrames, mut ticket: PendingRequest<E>) -> 
                     frames.end(end, at)
                 }
             };
-            // The last token of `/generate` is told with the end.
+            // The last token of `/generate` is sent with the end.
             if !bytes.is_empty() {
                 return Poll::Ready(Some(bytes));
             }
@@ -428,16 +428,16 @@ fn streamed<E: Env>(mut frames: AnswerFrames, mut ticket: PendingRequest<E>) -> 
     response
 }
 
-/// An answer in one piece.
+/// Builds a response that is not streamed.
 async fn whole<E: Env>(mut frames: AnswerFrames, mut ticket: PendingRequest<E>) -> Response {
-    while let Some(event) = ticket.heard.recv().await {
+    while let Some(event) = ticket.events.recv().await {
         match event {
             RequestEvent::First(_, admission) => frames.count(Some(admission)),
             RequestEvent::Token(_) => frames.count(None),
             RequestEvent::Finished(at, end) => return json_answer(StatusCode::OK, &frames.whole(end, at)),
         }
     }
-    json_answer(StatusCode::SERVICE_UNAVAILABLE, &json!({"error": {"message": "the simulator stops"}}))
+    json_answer(StatusCode::SERVICE_UNAVAILABLE, &json!({"error": {"message": "the simulator is shutting down"}}))
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";

@@ -4,32 +4,32 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::server::{Heard, Manner, serve_and_hear};
+use super::server::{Behaviour, RequestBodies, serve_and_record};
 use super::validate::is_as_described;
 use crate::cli::{Run, command, finish, mcctl};
 
 /// A server whose answers have `tokens` tokens, the first after `first` ms.
 struct Server {
     runtime: tokio::runtime::Runtime,
-    heard: Heard,
+    heard: RequestBodies,
     url: String,
 }
 
 impl Server {
     fn start(tokens: u32, first: u64) -> Server {
-        Server::of(move |_| Manner::Answer(tokens, Duration::from_millis(first), Duration::from_millis(2)))
+        Server::of(move |_| Behaviour::Answer(tokens, Duration::from_millis(first), Duration::from_millis(2)))
     }
 
-    fn of(manner: impl Fn(usize) -> Manner + Send + Sync + 'static) -> Server {
+    fn of(behaviour: impl Fn(usize) -> Behaviour + Send + Sync + 'static) -> Server {
         let runtime = tokio::runtime::Runtime::new().expect("threads");
-        let heard = Heard::default();
-        let port = runtime.block_on(serve_and_hear(manner, heard.clone()));
+        let heard = RequestBodies::default();
+        let port = runtime.block_on(serve_and_record(behaviour, heard.clone()));
         Server { runtime, heard, url: format!("http://127.0.0.1:{port}") }
     }
 
     /// The prompts that were asked of it since, in the order of their bytes.
     fn heard(self) -> Vec<Vec<u8>> {
-        let mut heard = std::mem::take(&mut *self.heard.lock().expect("nobody panics with it"));
+        let mut heard = std::mem::take(&mut *self.heard.lock().expect("lock is not poisoned"));
         self.runtime.shutdown_background();
         heard.sort();
         heard
@@ -86,7 +86,7 @@ fn each_pass_has_a_verdict_of_its_own() {
     // A block is three conversations of two turns in each pass: the first is slow, the repetition quick.
     let uneven = Server::of(|request| {
         let first = if request % 12 < 6 { 120 } else { 5 };
-        Manner::Answer(3, Duration::from_millis(first), Duration::from_millis(2))
+        Behaviour::Answer(3, Duration::from_millis(first), Duration::from_millis(2))
     });
     let phases = ["compare", &even.url, &uneven.url, "--phases=first,repeat"];
     let (run, told) = bench(&phases, &[]);
@@ -136,8 +136,8 @@ fn other_work_is_refused_with_its_reason() {
     let says = told["comparison"]["says"].as_str().expect("words");
     assert!(says.starts_with("not compared: tokens received differ by 25.0 %"), "{says}");
     let broken = Server::of(|n| match n {
-        5 => Manner::Status(503, ""),
-        _ => Manner::Answer(3, Duration::from_millis(5), Duration::from_millis(2)),
+        5 => Behaviour::Status(503, ""),
+        _ => Behaviour::Answer(3, Duration::from_millis(5), Duration::from_millis(2)),
     });
     let (run, told) = bench(&["compare", &one.url, &broken.url], &[]);
     assert_eq!((run.code, &told["comparison"]["verdict"]), (1, &json!("refused")), "{run:?}");
@@ -145,7 +145,7 @@ fn other_work_is_refused_with_its_reason() {
 
 #[test]
 fn an_endpoint_at_which_nothing_goes_well_gives_3() {
-    let (one, broken) = (Server::start(3, 5), Server::of(|_| Manner::Status(503, "")));
+    let (one, broken) = (Server::start(3, 5), Server::of(|_| Behaviour::Status(503, "")));
     let dead = mcctl(&["bench", "compare", &one.url, "http://127.0.0.1:1", "--num-clients=2"]);
     assert!(dead.fails(3).contains("endpoint B") && dead.stderr.contains("Connection refused"), "{dead:?}");
     let (run, told) = bench(&["compare", &broken.url, &one.url], &[]);

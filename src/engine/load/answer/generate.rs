@@ -134,7 +134,7 @@ impl GenerateParser {
         } else {
             (self.ids, self.text) = (ids, text.into_owned());
         }
-        take(meta, answer);
+        apply_meta(meta, answer);
         Some(sum)
     }
 
@@ -147,7 +147,7 @@ impl GenerateParser {
     }
 }
 
-fn take(meta: MetaInfo, answer: &mut ModelAnswer) {
+fn apply_meta(meta: MetaInfo, answer: &mut ModelAnswer) {
     let or = |new: Option<f64>, old: Option<f64>| new.or(old);
     answer.prompt_tokens = meta.prompt_tokens.or(answer.prompt_tokens);
     answer.completion_tokens = meta.completion_tokens.or(answer.completion_tokens);

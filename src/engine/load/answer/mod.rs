@@ -31,13 +31,12 @@ pub enum TooLong {
 /// The API of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// SGLang's `/generate`.
     Generate,
     /// `/v1/chat/completions`.
     Chat,
     /// `/v1/completions`.
     Completions,
-    /// TensorRT-LLM's `/v2/models/ensemble/generate_stream`.
+    /// TensorRT-LLM ensemble route, `/v2/models/ensemble/generate_stream`.
     TensorRt,
 }
 

@@ -27,10 +27,10 @@ struct BorrowedText<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[derive(Deserialize)]
 struct StreamChoice<'a> {
-    /// Set on `/v1/completions`.
+    /// Only set on `/v1/completions`.
     #[serde(borrow, default)]
     text: Option<BorrowedText<'a>>,
-    /// Set on `/v1/chat/completions`.
+    /// Only set on `/v1/chat/completions`.
     #[serde(borrow, default)]
     delta: Option<Delta<'a>>,
     #[serde(borrow, default)]
@@ -90,10 +90,10 @@ struct CompletionDocument {
 /// A choice of an answer that is not streamed.
 #[derive(Deserialize)]
 struct DocumentChoice {
-    /// Set on `/v1/completions`.
+    /// Only set on `/v1/completions`.
     #[serde(default)]
     text: Option<String>,
-    /// Set on `/v1/chat/completions`.
+    /// Only set on `/v1/chat/completions`.
     #[serde(default)]
     message: Option<DocumentMessage>,
     #[serde(default)]

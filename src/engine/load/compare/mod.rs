@@ -26,7 +26,6 @@ pub enum Measure {
     Itl,
     /// E2E latency from the scheduled send time.
     E2e,
-    /// Cached prompt tokens.
     Cached,
 }
 
@@ -133,11 +132,11 @@ impl<'a> PairedPasses<'a> {
 pub struct CompareOptions {
     /// Minimum difference, as a share of the first endpoint's mean.
     pub margin: f64,
-    /// Maximum generator lag.
+    /// Maximum generator lag (p99) of a valid comparison.
     pub lag_limit: Duration,
     /// Seed of the bootstrap.
     pub seed: Seed,
-    /// Bootstrap samples ([`paired::DRAWS`]).
+    /// Number of bootstrap samples; see [`paired::DRAWS`].
     pub draws: usize,
 }
 

@@ -24,7 +24,6 @@ pub enum ComparisonRefusal {
         /// Count at the second endpoint only.
         b: u64,
     },
-    /// Token counts differ.
     #[error("tokens {of} differ by {percent:.1} %: {a} at {name_a}, {b} at {name_b}; the limit is 1 %")]
     Tokens {
         /// `sent` or `received`.

@@ -8,9 +8,7 @@ use crate::engine::load::measure::ROWS_MAX;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ExpectedRow {
     pub requests: u64,
-    /// Prompt tokens.
     pub prompt: u64,
-    /// Expected cached tokens.
     pub expected: u64,
     pub cached: u64,
     /// Requests with fewer cached tokens than expected.

@@ -46,7 +46,7 @@ impl Metric {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LatencyLimit {
     pub metric: Metric,
-    /// Upper bound, inclusive.
+    /// Upper bound of the latency, inclusive.
     pub most: Duration,
 }
 
@@ -111,12 +111,12 @@ impl Goodput {
         Goodput { met_by: vec![0; kept.len()], limits: kept, ended: 0, met: 0 }
     }
 
-    /// Returns the limits.
+    /// Returns the limits that are counted.
     pub fn limits(&self) -> &[LatencyLimit] {
         &self.limits
     }
 
-    /// Counts `record`.
+    /// Adds `record` to the counts.
     pub fn add(&mut self, record: &TimedRequest) {
         self.count(&Figure::of(record));
     }

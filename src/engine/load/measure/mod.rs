@@ -64,7 +64,6 @@ impl TokenTotals {
 /// Results of one turn over all conversations.
 #[derive(Clone, Debug, Default)]
 pub struct TurnStats {
-    /// Requests that succeeded.
     pub requests: u64,
     pub tokens: TokenTotals,
     /// TTFT from the scheduled send time.
@@ -98,12 +97,11 @@ pub struct Tally {
     pub bad_frames: u64,
     /// Time of the first request written and of the last end.
     pub window: Option<(Duration, Duration)>,
-    /// Results over time.
     pub series: TimeSeries,
 }
 
 impl Tally {
-    /// Counts `record`.
+    /// Adds `record` to the counts.
     pub fn add(&mut self, record: &TimedRequest) {
         let (exchange, planned) = (&record.exchange, record.planned);
         let answer = &exchange.answer;

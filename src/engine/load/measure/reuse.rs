@@ -23,15 +23,11 @@ impl Default for ReuseHistogram {
 pub struct ReuseRow {
     /// Lower bound (inclusive): tokens of prompts and answers that the server processed between two uses.
     pub from: u64,
-    /// Upper bound (exclusive).
+    /// Upper bound of the distance, exclusive.
     pub below: u64,
-    /// Expected cached tokens.
     pub expected: u64,
-    /// Tokens from L1.
     pub device: u64,
-    /// Tokens from L2.
     pub host: u64,
-    /// Tokens from L3.
     pub storage: u64,
     /// Cached, without a reported tier.
     pub cached_somewhere: u64,

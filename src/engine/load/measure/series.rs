@@ -9,7 +9,6 @@ use crate::engine::load::target::ExchangeOutcome;
 
 /// Maximum number of buckets. For longer runs, pairs of buckets are merged.
 pub const BUCKETS_MAX: usize = 1_200;
-/// Initial bucket width.
 const NARROWEST: Duration = Duration::from_millis(250);
 /// Later times are clamped to this.
 const LATEST: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -17,7 +16,7 @@ const LATEST: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Counts of one time bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Bucket {
-    /// Requests written.
+    /// Requests that were fully written.
     pub sent: u64,
     /// Requests that ended, including failed ones.
     pub ended: u64,
@@ -78,7 +77,7 @@ impl Default for TimeSeries {
 }
 
 impl TimeSeries {
-    /// Counts `record`.
+    /// Adds `record` to the counts.
     pub fn add(&mut self, record: &TimedRequest) {
         let exchange = &record.exchange;
         self.reach(exchange.end.max(exchange.wrote));

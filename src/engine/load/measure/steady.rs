@@ -147,7 +147,7 @@ impl SteadyState {
         course.edge(to, -weight);
     }
 
-    /// Counts `record`.
+    /// Adds `record` to the counts.
     pub fn add(&mut self, record: &TimedRequest) {
         let exchange = &record.exchange;
         if matches!(exchange.outcome, ExchangeOutcome::Connect(_)) {

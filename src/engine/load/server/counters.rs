@@ -14,7 +14,7 @@ use crate::engine::http::Samples;
 /// Maximum number of label values kept per reason counter.
 const REASONS_MAX: usize = 64;
 
-/// Tokens by reason.
+/// Token counts by reason label.
 pub type Reasons = BTreeMap<String, u64>;
 
 /// Counters of an SGLang server since its start, and its current gauges. Units are tokens unless stated.
@@ -33,7 +33,6 @@ pub struct ServerCounters {
     pub cached_somewhere: u64,
     /// Prompt tokens computed, as counted by the scheduler. Tokens of retracted requests count again.
     pub computed: u64,
-    /// Evicted from L1.
     pub evicted: u64,
     /// Copied from L1 to L2.
     pub backed_up: u64,
@@ -43,13 +42,11 @@ pub struct ServerCounters {
     pub loaded_back: u64,
     /// Bytes loaded from L2 to L1.
     pub loaded_back_bytes: u64,
-    /// Written to L3.
     pub stored: u64,
     /// Not written to L3 although scheduled.
     pub store_dropped: u64,
     /// Found in L3 by a lookup.
     pub found_in_storage: u64,
-    /// Fetched from L3.
     pub prefetched: u64,
     /// Dropped from L2, by reason.
     pub dropped: Reasons,
@@ -63,14 +60,13 @@ pub struct ServerCounters {
     /// The same for writes to L3.
     #[serde(skip)]
     pub backup_rate: BandwidthSum,
-    /// Current gauges.
     pub now: ServerGauges,
 }
 
 /// Sum and number of the bandwidths of operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BandwidthSum {
-    /// Sum, GB/s.
+    /// Sum over operations, in GB/s.
     pub sum: f64,
     pub count: f64,
 }
@@ -91,7 +87,7 @@ pub struct ServerGauges {
     pub used: u64,
     /// Tokens in L1 that are only cached and can be evicted.
     pub evictable: u64,
-    /// Tokens in L2.
+    /// Tokens currently cached in L2.
     pub host_used: u64,
     /// Capacity of L2 in tokens.
     pub host_total: u64,
@@ -271,9 +267,7 @@ pub struct MasterCounters {
     pub allocated_bytes: u64,
     /// Capacity of all segments in bytes.
     pub capacity_bytes: u64,
-    /// Objects evicted.
     pub evicted_keys: u64,
-    /// Bytes evicted.
     pub evicted_bytes: u64,
     /// Allocations that failed for lack of space.
     pub allocation_failures: u64,

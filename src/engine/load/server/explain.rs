@@ -12,11 +12,8 @@ use crate::engine::load::server::{CounterHistory, CounterSample, ServerInfo};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shortfall {
     pub turn: Turn,
-    /// Prompt tokens.
     pub prompt: u32,
-    /// Answer tokens.
     pub answer: u32,
-    /// Expected cached tokens.
     pub expected: u32,
     /// Cached tokens from L1.
     pub device: u32,
@@ -61,7 +58,6 @@ pub enum ShortfallReason {
         why: String,
         tokens: u64,
     },
-    /// L2 dropped tokens.
     Dropped {
         /// Reason label of the server.
         why: String,
@@ -69,7 +65,9 @@ pub enum ShortfallReason {
     },
     /// L1 evicted tokens. What kept them from being loaded from L2 or L3 is among the other reasons, unless the
     /// server has neither.
-    Evicted { tokens: u64 },
+    Evicted {
+        tokens: u64,
+    },
     /// L1 and L2 missed fewer tokens than the threshold for a lookup in L3.
     BelowThreshold {
         /// Missing whole pages, in tokens.
@@ -78,13 +76,18 @@ pub enum ShortfallReason {
         threshold: u32,
     },
     /// The master evicted objects of L3.
-    StoreEvicted { keys: u64 },
+    StoreEvicted {
+        keys: u64,
+    },
     /// The master had no space for objects.
-    StoreFull { failures: u64 },
+    StoreFull {
+        failures: u64,
+    },
     /// When the request arrived, L2 held tokens that had not been written to L3 yet. Its own tokens are excluded.
     /// Which requests the others belong to is unknown.
-    NotStored { tokens: u64 },
-    /// The server restarted.
+    NotStored {
+        tokens: u64,
+    },
     Restarted,
 }
 
@@ -135,7 +138,7 @@ pub fn explain(short: &Shortfall, ring: &CounterHistory, info: Option<&ServerInf
         reasons.extend(store(short, from, to, ring));
     }
     if grown.evicted > 0 && (!reasons.is_empty() || !has_storage) {
-        // With an L3, an eviction from L1 alone is no reason: the tokens should have been loaded from L3.
+        // With an L3, an eviction from L1 alone explains nothing: the tokens should have been loaded from L3.
         reasons.push(ShortfallReason::Evicted { tokens: grown.evicted });
     }
     reasons

@@ -13,7 +13,7 @@ pub const PREFETCH_THRESHOLD: u32 = 256;
 pub struct ServerInfo {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Whether the server says that it is a simulator.
+    /// Whether the server identifies itself as a simulator.
     pub simulator: bool,
     /// Tokens per page. Caches hold whole pages only.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -31,7 +31,6 @@ pub const BYTES_MAX: usize = 16 << 20;
 pub const CALL: Duration = Duration::from_secs(30);
 /// How long L3 protects recently read objects from removal: Mooncake's default lease is 10 s.
 const LEASE: Duration = Duration::from_secs(12);
-/// Interval between retries.
 const AGAIN: Duration = Duration::from_millis(250);
 
 /// A call failed or had no effect.
@@ -266,7 +265,6 @@ impl ServerClient {
     pub async fn settle<E: Env>(&self, env: &E, within: Duration) -> SettleResult {
         /// Counters that are stable for this long are final.
         const STILL: Duration = Duration::from_secs(2);
-        /// Polling interval.
         const POLL: Duration = Duration::from_millis(50);
         let begun = env.now();
         let (mut before, mut since) = (None, begun);

@@ -42,9 +42,7 @@ pub struct ExplainedShortfall {
     pub conversation: u32,
     /// Number of the turn, from 1.
     pub turn: u32,
-    /// Prompt tokens.
     pub prompt: u32,
-    /// Expected cached tokens.
     pub expected: u32,
     /// Cached tokens from L1.
     pub device: u32,
@@ -82,11 +80,8 @@ pub struct TimelinePoint {
     /// Prompt tokens from L3.
     pub storage: u64,
     pub computed: u64,
-    /// Evicted from L1.
     pub evicted: u64,
-    /// Copied to L2.
     pub backed_up: u64,
-    /// Written to L3.
     pub stored: u64,
     pub running: u64,
     pub queued: u64,

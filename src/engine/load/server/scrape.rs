@@ -97,7 +97,7 @@ impl CounterHistory {
         u64::try_from(behind(counters).saturating_sub(least)).unwrap_or(0)
     }
 
-    /// Number of samples.
+    /// Returns the number of samples.
     pub fn len(&self) -> usize {
         self.points.len()
     }
@@ -126,7 +126,7 @@ impl ScrapeState {
 pub struct ScrapeTrigger(Arc<ScrapeState>);
 
 impl ScrapeTrigger {
-    /// Requests a sample.
+    /// Requests a sample without waiting.
     pub fn fire(&self) {
         self.0.wanted.notify_one();
     }

@@ -13,7 +13,6 @@ use crate::engine::load::server::{
 use crate::engine::load::session::LoadEndpoint;
 use crate::engine::load::workload::expected_hits::CacheModels;
 
-/// Scrape interval.
 const EVERY: Duration = Duration::from_secs(1);
 /// A server that does not report its settings within this time is measured without them.
 const FIRST_WORD: Duration = Duration::from_secs(10);

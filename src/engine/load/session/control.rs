@@ -31,13 +31,13 @@ const FILLERS_MAX: u32 = 1 << 20;
 /// A tier of the server's caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
-    /// L1.
+    /// L1, the device memory.
     Device,
-    /// L2.
+    /// L2, the host memory.
     Host,
 }
 
-/// A control step.
+/// A step that changes the state of an endpoint's caches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Control {
     /// Flush device and host (L1 and L2).

@@ -83,7 +83,7 @@ pub trait Observer {
     fn resumed(&mut self, pass: &PassId, record: &TimedRequest) {
         self.record(pass, record);
     }
-    /// A request ended.
+    /// A request of the pass ended.
     fn record(&mut self, pass: &PassId, record: &TimedRequest) {
         let _ = (pass, record);
     }
@@ -92,7 +92,7 @@ pub trait Observer {
         let _ = pass;
         AfterPass::Continue
     }
-    /// A progress message.
+    /// Receives a message about the progress.
     fn note(&mut self, text: &str) {
         let _ = text;
     }
@@ -106,7 +106,7 @@ pub enum AfterPass {
     Stop,
 }
 
-/// Combines several observers.
+/// Forwards callbacks to several observers.
 pub struct Observers<'a>(pub Vec<&'a mut dyn Observer>);
 
 impl Observer for Observers<'_> {
@@ -218,7 +218,6 @@ impl Session {
     }
 }
 
-/// Executes one pass.
 #[expect(clippy::too_many_arguments, reason = "independent parts of the session")]
 async fn pass<E: Env + Unpin>(
     env: &E,

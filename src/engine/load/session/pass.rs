@@ -10,7 +10,7 @@ use crate::engine::load::{RunStats, TimedRequest, Turn};
 /// Maximum number of requests whose figures are kept: about 80 MiB.
 pub const FIGURES_MAX: usize = 1 << 20;
 
-/// Identifies a pass.
+/// Identifies a pass within a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassId {
     /// Index of the endpoint.
@@ -35,9 +35,7 @@ pub struct Figure {
     pub e2e: Duration,
     /// Mean time per token after the first. `None` with fewer than two tokens.
     pub tpot: Option<Duration>,
-    /// Generator lag.
     pub lag: Duration,
-    /// Prompt tokens.
     pub prompt: u32,
     pub completion: u32,
     /// Cached tokens from L1.
@@ -47,7 +45,6 @@ pub struct Figure {
     /// Cached tokens from L3.
     pub storage: u32,
     pub cached: u32,
-    /// Expected cached tokens.
     pub expected: Option<u32>,
 }
 
@@ -80,7 +77,6 @@ impl Figure {
 #[derive(Clone, Debug)]
 pub struct PassResult {
     pub id: PassId,
-    /// Aggregated requests.
     pub tally: Tally,
     /// Run statistics beside the requests.
     pub ran: RunStats,
@@ -96,7 +92,7 @@ impl PassResult {
         PassResult { id, tally: Tally::default(), ran: RunStats::default(), figures: Vec::new(), observed: None }
     }
 
-    /// Counts `record`.
+    /// Adds `record` to the counts.
     pub fn add(&mut self, record: &TimedRequest, keep_figures: bool) {
         self.tally.add(record);
         if keep_figures && self.figures.len() < FIGURES_MAX {

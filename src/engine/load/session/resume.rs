@@ -9,7 +9,7 @@ use crate::engine::load::{Script, TimedRequest};
 /// A pass of the interrupted measurement.
 #[derive(Clone, Debug, Default)]
 pub struct PreviousPass {
-    /// Whether it completed.
+    /// Whether all its requests have ended.
     pub complete: bool,
     /// Its requests by conversation, for each conversation since its last start.
     pub conversations: BTreeMap<u32, Vec<TimedRequest>>,

@@ -25,7 +25,6 @@ use crate::engine::load::target::timestamped::StreamTimes;
 use crate::engine::load::target::wire::WireStream;
 use crate::engine::load::target::{ExchangeOutcome, LoadTarget};
 
-/// Bytes per read.
 const READ_BYTES: usize = 64 << 10;
 
 thread_local! {
@@ -33,7 +32,7 @@ thread_local! {
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
 }
 
-/// An open connection.
+/// An open HTTP/1.1 connection with its transfer times.
 pub(super) struct Http1Connection<E: Env + Unpin> {
     env: E,
     wire: WireStream<E>,

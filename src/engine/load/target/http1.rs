@@ -101,7 +101,7 @@ const SIZE: ParseState = ParseState::Size { size: 0, digits: 0, line: 0, over: f
 #[derive(Debug)]
 pub struct ResponseParser {
     state: ParseState,
-    /// An incomplete head.
+    /// Bytes of an incomplete head.
     head: Vec<u8>,
 }
 

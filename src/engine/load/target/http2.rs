@@ -121,7 +121,6 @@ impl<E: Env + Unpin> Http2Connection<E> {
         self.streams.load(Ordering::Relaxed)
     }
 
-    /// Reserves a stream.
     pub(super) fn place(&mut self) -> StreamGuard {
         self.used = true;
         self.streams.fetch_add(1, Ordering::Relaxed);

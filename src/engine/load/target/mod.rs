@@ -53,7 +53,7 @@ pub struct LoadTarget {
 }
 
 impl LoadTarget {
-    /// Returns the URL.
+    /// Returns the URL of the endpoint.
     pub fn url(&self) -> String {
         let scheme = if self.protocol.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}{}", self.at, self.path)

@@ -46,7 +46,7 @@ pub enum TlsError {
     Library(#[from] rustls::Error),
 }
 
-/// TLS client configuration.
+/// TLS client configurations for HTTP/1.1 and HTTP/2.
 #[derive(Clone, Debug)]
 pub struct Tls {
     one: Arc<ClientConfig>,

@@ -14,7 +14,6 @@ use crate::engine::load::{ModelAnswer, Script, Seed, Turn};
 pub enum AdapterPolicy {
     /// Random, all adapters equally likely.
     Uniform,
-    /// Round robin.
     Distinct,
     /// Random; each adapter is this many times as likely as the next one.
     Skewed(f64),

@@ -195,7 +195,7 @@ pub struct WithExpectedHits<'a, W: ?Sized> {
 }
 
 impl<'a, W: LoadWorkload + ?Sized> WithExpectedHits<'a, W> {
-    /// Wraps `inner`.
+    /// Wraps `inner` with the models in `book`.
     pub fn new(inner: &'a mut W, book: &'a mut CacheModels) -> WithExpectedHits<'a, W> {
         WithExpectedHits { inner, book }
     }

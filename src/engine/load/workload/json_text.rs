@@ -6,6 +6,8 @@ use std::sync::Arc;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
+use crate::engine::load::workload::RowError;
+
 /// Additional members of a request as JSON text, in the order of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members(Option<Arc<[Member]>>);
@@ -46,14 +48,14 @@ impl Members {
 ///
 /// # Errors
 /// `text` is not a JSON object, or is nested too deeply.
-pub(super) fn members(text: &str) -> Result<Vec<(String, &str)>, String> {
+pub(super) fn members(text: &str) -> Result<Vec<(String, &str)>, RowError> {
     check(text)?;
-    let inner = inside(text, b'{', b'}').ok_or("no JSON object")?;
+    let inner = inside(text, b'{', b'}').ok_or(RowError::NotAnObject)?;
     let mut found = Vec::new();
     for part in split(inner) {
-        let end = string_end(part.as_bytes()).ok_or("no JSON object")?;
-        let name: String = serde_json::from_str(&part[..end]).map_err(|error| error.to_string())?;
-        let value = part[end..].trim_start().strip_prefix(':').ok_or("no JSON object")?;
+        let end = string_end(part.as_bytes()).ok_or(RowError::NotAnObject)?;
+        let name: String = serde_json::from_str(&part[..end])?;
+        let value = part[end..].trim_start().strip_prefix(':').ok_or(RowError::NotAnObject)?;
         found.push((name, value.trim()));
     }
     Ok(found)
@@ -63,9 +65,9 @@ pub(super) fn members(text: &str) -> Result<Vec<(String, &str)>, String> {
 ///
 /// # Errors
 /// `text` is not a JSON array, or is nested too deeply.
-pub(super) fn items(text: &str) -> Result<Vec<&str>, String> {
+pub(super) fn items(text: &str) -> Result<Vec<&str>, RowError> {
     check(text)?;
-    Ok(split(inside(text, b'[', b']').ok_or("no JSON array")?))
+    Ok(split(inside(text, b'[', b']').ok_or(RowError::NotAnArray)?))
 }
 
 /// Returns `text` as a JSON string.
@@ -77,8 +79,8 @@ pub(super) fn quoted(text: &str) -> String {
 const DEPTH_MAX: u32 = 120;
 
 /// Checks that `text` is JSON and not nested too deeply.
-fn check(text: &str) -> Result<(), String> {
-    serde_json::from_str::<IgnoredAny>(text).map_err(|error| error.to_string())?;
+fn check(text: &str) -> Result<(), RowError> {
+    serde_json::from_str::<IgnoredAny>(text)?;
     let (bytes, mut depth, mut at) = (text.as_bytes(), 0_u32, 0);
     while at < bytes.len() {
         match bytes[at] {
@@ -91,7 +93,7 @@ fn check(text: &str) -> Result<(), String> {
             _ => {}
         }
         if depth > DEPTH_MAX {
-            return Err(format!("more than {DEPTH_MAX} brackets deep"));
+            return Err(RowError::TooDeep(DEPTH_MAX as usize));
         }
         at += 1;
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::engine::load::workload::json_text;
+use crate::engine::load::workload::{RowError, json_text};
 
 /// The role of a chat message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,12 +39,12 @@ impl ChatMessage {
     ///
     /// # Errors
     /// `text` is not an object with a role.
-    pub fn from_json(text: &str) -> Result<ChatMessage, String> {
+    pub fn from_json(text: &str) -> Result<ChatMessage, RowError> {
         let role = json_text::members(text)?.into_iter().rfind(|(name, _)| name == "role");
-        let role = role.ok_or("a message without a role")?.1;
+        let role = role.ok_or(RowError::NoRole)?.1;
         match serde_json::from_str::<String>(role) {
             Ok(_) => Ok(ChatMessage(text.trim().into())),
-            Err(_) => Err(format!("the role {role} is no text")),
+            Err(_) => Err(RowError::InvalidRole(role.to_owned())),
         }
     }
 
@@ -53,7 +53,7 @@ impl ChatMessage {
         &self.0
     }
 
-    /// Returns the role.
+    /// Returns the role of the message.
     pub fn role(&self) -> String {
         let text = |message: &Map<String, Value>| Some(message.get("role")?.as_str()?.to_owned());
         self.object().as_ref().and_then(text).unwrap_or_default()

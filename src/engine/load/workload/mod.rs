@@ -8,6 +8,7 @@ mod json_text;
 mod message;
 mod range;
 mod replay;
+mod row_error;
 mod subset;
 mod synthetic;
 mod template;
@@ -24,11 +25,12 @@ pub use json_text::Members;
 pub use message::{ChatMessage, ChatRole};
 pub use range::WorkloadRange;
 pub use replay::{Conversation, PlannedTurn, Replay, TurnContent};
+pub use row_error::RowError;
 pub use subset::WorkloadSubset;
 pub use synthetic::{Synthetic, SyntheticPrompt};
-pub use template::ChatTemplate;
+pub use template::{ChatTemplate, TemplateError};
 pub use textgen::{PromptForm, TextGenerator, TextSpan};
-pub use tokenizer::Tokenizer;
+pub use tokenizer::{Tokenizer, TokenizerError};
 
 /// A prompt in one of the forms that servers accept.
 #[derive(Clone, Debug, PartialEq, Eq)]

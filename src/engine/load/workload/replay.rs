@@ -25,7 +25,6 @@ pub struct PlannedTurn {
     pub content: TurnContent,
     /// Whether the turn is a whole request, which discards the history.
     pub whole: bool,
-    /// Answer tokens.
     pub max_tokens: u32,
     /// Members of this request only.
     pub extra: Members,
@@ -50,15 +49,13 @@ impl PlannedTurn {
 /// The content of a user turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TurnContent {
-    /// A user message.
     Text(Arc<str>),
-    /// Chat messages.
     Messages(Vec<ChatMessage>),
     /// Generated text of the user: concatenated spans.
     Made(Vec<TextSpan>),
 }
 
-/// Replays planned conversations.
+/// A workload that replays planned conversations.
 #[derive(Clone, Debug)]
 pub struct Replay {
     conversations: Arc<[Conversation]>,
@@ -73,7 +70,7 @@ impl Replay {
         Replay { conversations: conversations.into(), form, speech, open: Vec::new() }
     }
 
-    /// Returns the conversations.
+    /// Returns the planned conversations in order.
     pub fn conversations(&self) -> &[Conversation] {
         &self.conversations
     }

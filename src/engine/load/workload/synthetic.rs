@@ -41,7 +41,6 @@ pub struct Synthetic {
     pub groups: u32,
     /// Length of each system prompt.
     pub system: Distribution,
-    /// Prompt form.
     pub words: SyntheticPrompt,
     /// Seed of all random choices.
     pub seed: Seed,

@@ -10,6 +10,25 @@ use serde_json::Value;
 /// Name of the template in its environment.
 const NAME: &str = "chat";
 
+/// A chat template cannot be loaded or rendered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateError {
+    /// The tokenizer configuration is not valid JSON.
+    #[error("{0}")]
+    Json(String),
+    #[error("no chat_template found")]
+    Missing,
+    /// An error of the template engine, or one that the template raised.
+    #[error("{0}")]
+    Template(String),
+}
+
+impl From<Error> for TemplateError {
+    fn from(error: Error) -> TemplateError {
+        TemplateError::Template(error.to_string())
+    }
+}
+
 /// A chat template in Jinja, as used by Hugging Face tokenizers.
 pub struct ChatTemplate {
     inner: Environment<'static>,
@@ -30,21 +49,21 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// The configuration has no chat template, or it is malformed.
-    pub fn read(config: &str, file: Option<String>) -> Result<ChatTemplate, String> {
-        let config: Value = serde_json::from_str(config).map_err(|error| error.to_string())?;
-        let source = file.or_else(|| source(&config["chat_template"])).ok_or("no chat_template in it")?;
+    pub fn read(config: &str, file: Option<String>) -> Result<ChatTemplate, TemplateError> {
+        let config: Value = serde_json::from_str(config).map_err(|error| TemplateError::Json(error.to_string()))?;
+        let source = file.or_else(|| source(&config["chat_template"])).ok_or(TemplateError::Missing)?;
         let digest = Md5::digest(source.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
         let mut inner = Environment::new();
         // The same settings as in transformers.
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-        inner.set_syntax(syntax.map_err(|error| error.to_string())?);
+        inner.set_syntax(syntax?);
         inner.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         inner.add_function("raise_exception", |message: String| -> Result<String, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, message))
         });
         // Templates print the current date. A fixed date keeps prompts equal from day to day.
         inner.add_function("strftime_now", |_: String| "01 Jan 2026".to_owned());
-        inner.add_template_owned(NAME, source).map_err(|error| error.to_string())?;
+        inner.add_template_owned(NAME, source)?;
         Ok(ChatTemplate { inner, bos: token(&config["bos_token"]), eos: token(&config["eos_token"]), digest })
     }
 
@@ -58,16 +77,16 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// The template raises an error.
-    pub fn apply(&self, prompt: &str) -> Result<String, String> {
+    pub fn apply(&self, prompt: &str) -> Result<String, TemplateError> {
         let messages = vec![context! { role => "user", content => prompt }];
-        let template = self.inner.get_template(NAME).map_err(|error| error.to_string())?;
+        let template = self.inner.get_template(NAME)?;
         let text = template.render(context! {
             messages => messages,
             add_generation_prompt => true,
             bos_token => self.bos.as_str(),
             eos_token => self.eos.as_str(),
         });
-        let text = text.map_err(|error| error.to_string())?;
+        let text = text?;
         Ok(if self.bos.is_empty() { text } else { text.replace(&self.bos, "") })
     }
 }
@@ -113,6 +132,11 @@ mod tests {
             assert!(ChatTemplate::read(bad, None).is_err(), "{bad}");
         }
         let refuses = ChatTemplate::read(r#"{"chat_template": "{{ raise_exception('no system') }}"}"#, None);
-        assert!(refuses.expect("a template").apply("x").is_err_and(|said| said.contains("no system")));
+        assert!(
+            refuses
+                .expect("a template")
+                .apply("x")
+                .is_err_and(|error| matches!(error, TemplateError::Template(text) if text.contains("no system")))
+        );
     }
 }

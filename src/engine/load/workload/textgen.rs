@@ -11,7 +11,6 @@ use crate::engine::load::workload::Tokenizer;
 /// The form in which prompts are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PromptForm {
-    /// Token ids.
     Ids,
     Text,
     Chat,

@@ -10,6 +10,17 @@ const WORDS_MAX: usize = 4096;
 /// With fewer words, generated texts would repeat themselves.
 const WORDS_MIN: usize = 32;
 
+/// An error of the tokenizer library.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TokenizerError(String);
+
+impl From<tokenizers::Error> for TokenizerError {
+    fn from(error: tokenizers::Error) -> TokenizerError {
+        TokenizerError(error.to_string())
+    }
+}
+
 /// A tokenizer in `tokenizer.json` format.
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
@@ -29,9 +40,9 @@ impl Tokenizer {
     ///
     /// # Errors
     /// The bytes are not a valid tokenizer.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Tokenizer, String> {
-        let mut inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(|error| error.to_string())?;
-        inner.with_truncation(None).map_err(|error| error.to_string())?;
+    pub fn from_bytes(bytes: &[u8]) -> Result<Tokenizer, TokenizerError> {
+        let mut inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(TokenizerError::from)?;
+        inner.with_truncation(None).map_err(TokenizerError::from)?;
         inner.with_padding(None);
         let digest = Md5::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Tokenizer { inner, digest, words: OnceLock::new() })
@@ -46,8 +57,8 @@ impl Tokenizer {
     ///
     /// # Errors
     /// The tokenizer cannot encode `text`.
-    pub fn ids(&self, text: &str) -> Result<Vec<u32>, String> {
-        let encoding = self.inner.encode_fast(text, false).map_err(|error| error.to_string())?;
+    pub fn ids(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        let encoding = self.inner.encode_fast(text, false).map_err(TokenizerError::from)?;
         Ok(encoding.get_ids().to_vec())
     }
 
@@ -55,16 +66,16 @@ impl Tokenizer {
     ///
     /// # Errors
     /// The tokenizer cannot encode `text`.
-    pub fn count(&self, text: &str, special: bool) -> Result<usize, String> {
-        self.inner.encode_fast(text, special).map(|encoding| encoding.len()).map_err(|error| error.to_string())
+    pub fn count(&self, text: &str, special: bool) -> Result<usize, TokenizerError> {
+        self.inner.encode_fast(text, special).map(|encoding| encoding.len()).map_err(TokenizerError::from)
     }
 
     /// Returns the text of `ids`, without special tokens.
     ///
     /// # Errors
     /// The tokenizer cannot decode `ids`.
-    pub fn text(&self, ids: &[u32]) -> Result<String, String> {
-        self.inner.decode(ids, true).map_err(|error| error.to_string())
+    pub fn text(&self, ids: &[u32]) -> Result<String, TokenizerError> {
+        self.inner.decode(ids, true).map_err(TokenizerError::from)
     }
 
     /// Returns the size of the vocabulary: an upper bound (exclusive) of token ids.

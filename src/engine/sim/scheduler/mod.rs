@@ -1,8 +1,8 @@
-//! The engine: which requests run, what each step takes, and what is cached where. A state machine over `now`.
+//! The simulated engine: running requests, step durations and cache contents. A state machine over `now`.
 //!
-//! One step follows the other. While requests wait and there is room, a step computes their prompts, and those that decode stand
-//! still meanwhile; else every running request gets a token. What a request may come to need is kept free for it, so that none is
-//! ever put back, as SGLang does when it has promised too much.
+//! Steps run one after the other. While requests wait and there is space, a step computes their prompts and decoding
+//! pauses. Otherwise every running request gets a token. Space for the whole answer is reserved, so requests are
+//! never retracted, unlike in SGLang when it overcommits.
 
 mod fetch;
 mod request;
@@ -20,64 +20,49 @@ pub use request::{Admission, FinishReason, HashedRequest, SimRequest};
 use request::ScheduledRequest;
 use step::EngineStep;
 
-/// What the shell has to do or to tell.
+/// An action for the caller.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SchedulerEffect {
-    /// The request's first token is there.
+    /// The first token of a request.
     First {
         id: u64,
-        /// Since when.
+        /// Time of the token.
         at: Mono,
-        /// How it came to be.
         admission: Admission,
     },
-    /// Another token is.
     Token {
         id: u64,
-        /// Since when.
+        /// Time of the token.
         at: Mono,
     },
     Finished {
         id: u64,
-        /// Since when.
+        /// Time of the end.
         at: Mono,
         end: FinishReason,
     },
-    /// How many of these pages, from the first on, does storage have? [`Scheduler::lookup_done`] is to be told.
-    Lookup {
-        id: u64,
-        /// The pages.
-        pages: Vec<u64>,
-    },
-    /// Read these pages. [`Scheduler::read`] is to be told.
-    Read {
-        id: u64,
-        /// The pages.
-        pages: Vec<u64>,
-    },
-    /// Write these pages. [`Scheduler::written`] is to be told.
-    Write {
-        /// The pages.
-        pages: Vec<u64>,
-    },
+    /// Look up how many of these pages storage has, counted from the first. Report with [`Scheduler::lookup_done`].
+    Lookup { id: u64, pages: Vec<u64> },
+    /// Read these pages. Report with [`Scheduler::read`].
+    Read { id: u64, pages: Vec<u64> },
+    /// Write these pages. Report with [`Scheduler::written`].
+    Write { pages: Vec<u64> },
 }
 
-/// What is going on.
+/// Current load and cache usage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SimGauges {
     pub running: u64,
     pub queued: u64,
-    /// Tokens of the device that running requests use.
+    /// Device tokens used by running requests.
     pub used: u64,
-    /// Tokens of the device that nobody uses.
     pub available: u64,
-    /// Tokens of the device that are cached only.
+    /// Device tokens that are only cached.
     pub evictable: u64,
-    /// Tokens on the host.
     pub host_used: u64,
 }
 
-/// The engine.
+/// The simulated engine: scheduler and cache tree.
 #[derive(Debug)]
 pub struct Scheduler {
     config: Config,
@@ -92,7 +77,7 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// Nothing runs, nothing is cached.
+    /// Creates an idle engine with empty caches.
     pub fn new(config: Config) -> Scheduler {
         let tree = empty(&config);
         Scheduler {
@@ -108,17 +93,17 @@ impl Scheduler {
         }
     }
 
-    /// What it simulates.
+    /// Returns the configuration of the endpoint.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// What it has counted.
+    /// Returns the counters since the start.
     pub fn counters(&self) -> &SimCounters {
         &self.counters
     }
 
-    /// What is going on.
+    /// Returns the current load and cache usage.
     pub fn gauges(&self) -> SimGauges {
         let page = self.config.page_size;
         let (all, reachable) = (self.config.device_tokens / page, self.tree.reachable());
@@ -132,17 +117,17 @@ impl Scheduler {
         }
     }
 
-    /// What is to be done, in order; told once.
+    /// Takes the pending effects, in order.
     pub fn effects(&mut self) -> Vec<SchedulerEffect> {
         std::mem::take(&mut self.effects)
     }
 
-    /// When something happens next, if nobody calls before.
+    /// Returns the time of the next event, if nothing else happens before.
     pub fn wake(&self) -> Option<Mono> {
         self.step.as_ref().map(|step| step.ends)
     }
 
-    /// Let happen what has happened by `now`.
+    /// Processes all events up to `now`.
     pub fn advance(&mut self, now: Mono) {
         while let Some(step) = self.step.take_if(|step| step.ends <= now) {
             let ended = step.ends;
@@ -152,10 +137,10 @@ impl Scheduler {
         self.start_step(now);
     }
 
-    /// A request came. Its number, by which the effects speak of it.
+    /// Adds a request. Returns its id, which effects refer to.
     ///
     /// # Errors
-    /// It is not taken.
+    /// The queue is full.
     pub fn arrive(&mut self, now: Mono, HashedRequest(mut request): HashedRequest) -> Result<u64, AdmissionError> {
         self.advance(now);
         if self.waiting.len() >= self.config.queue_max {
@@ -171,7 +156,7 @@ impl Scheduler {
         Ok(id)
     }
 
-    /// Nobody wants the answer any more.
+    /// Aborts a request whose client is gone.
     pub fn abort(&mut self, now: Mono, id: u64) {
         self.advance(now);
         let Some(request) = self.requests.get_mut(&id) else { return };
@@ -180,19 +165,19 @@ impl Scheduler {
             self.waiting.remove(at);
             self.effects.push(SchedulerEffect::Finished { id, at: now, end: FinishReason::Abort });
             self.counters.aborted += 1;
-            // Whoever reads for it gives its room back first.
+            // A pending storage operation releases its host pages first.
             if !self.requests[&id].waits_for_storage() {
                 self.requests.remove(&id);
             }
         }
     }
 
-    /// The requests that are there.
+    /// Returns the ids of all requests.
     pub fn ids(&self) -> Vec<u64> {
         self.waiting.iter().chain(&self.running).copied().collect()
     }
 
-    /// Forget what device and host hold. Not while there are requests: did it?
+    /// Clears device and host. Returns false, without effect, while there are requests.
     pub fn flush(&mut self, now: Mono) -> bool {
         self.advance(now);
         let idle = self.requests.is_empty();
@@ -202,7 +187,7 @@ impl Scheduler {
         idle
     }
 
-    /// Evict from the device until `pages` are free.
+    /// Evicts from the device until `pages` are free.
     fn make_room(&mut self, pages: u64) {
         let before = self.tree.device_free;
         self.tree.make_room(pages);

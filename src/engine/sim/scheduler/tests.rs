@@ -1,3 +1,5 @@
+//! Tests of the scheduler against an instant storage.
+
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -34,7 +36,7 @@ fn prompt(of: u32, tokens: u32) -> Vec<u32> {
     (0..tokens).map(|at| of * 10_000 + at).collect()
 }
 
-/// What a request told of itself.
+/// Events of one request.
 #[derive(Debug, Default)]
 struct RequestLog {
     admission: Option<Admission>,
@@ -42,7 +44,7 @@ struct RequestLog {
     end: Option<(Mono, FinishReason)>,
 }
 
-/// Go on to the end of everything; storage that has `stored` answers at once.
+/// Runs until nothing is left to do. Storage holds `stored` and answers at once.
 fn play(scheduler: &mut Scheduler, stored: &mut std::collections::HashSet<u64>) -> HashMap<u64, RequestLog> {
     let mut heard: HashMap<u64, RequestLog> = HashMap::new();
     let mut now = Mono::ZERO;
@@ -78,20 +80,20 @@ fn play(scheduler: &mut Scheduler, stored: &mut std::collections::HashSet<u64>) 
     }
 }
 
-/// One request after the other: where the tokens of each came from.
+/// Runs one request to its end. Returns its prompt tokens by source.
 fn serve(scheduler: &mut Scheduler, stored: &mut std::collections::HashSet<u64>, ids: Vec<u32>, out: u32) -> [u64; 4] {
     let now = scheduler.wake().unwrap_or(ms(0));
-    let id = arrive(scheduler, now, ask(ids, out)).expect("it fits");
+    let id = arrive(scheduler, now, ask(ids, out)).expect("the request fits");
     let heard = play(scheduler, stored);
-    let TierTokens { device, host, storage, computed } = heard[&id].admission.as_ref().expect("it ran").tokens;
+    let TierTokens { device, host, storage, computed } = heard[&id].admission.as_ref().expect("the request ran").tokens;
     [device, host, storage, computed]
 }
 
 #[test]
-fn a_step_takes_what_the_cost_model_says_and_a_prompt_holds_up_those_who_decode() {
+fn steps_follow_the_cost_model_and_prefill_delays_decoding() {
     let mut scheduler = Scheduler::new(config(1000, 0));
     let first = arrive(&mut scheduler, ms(0), ask(prompt(1, 1000), 4)).unwrap();
-    // 1,000 tokens at 20,000 a second and a step of 10 ms.
+    // 1,000 tokens at 20,000 per second, and a step of 10 ms.
     assert_eq!(scheduler.wake(), Some(ms(60)));
     let second = arrive(&mut scheduler, ms(5), ask(prompt(2, 400), 2)).unwrap();
     let heard = play(&mut scheduler, &mut Default::default());
@@ -103,7 +105,7 @@ fn a_step_takes_what_the_cost_model_says_and_a_prompt_holds_up_those_who_decode(
 }
 
 #[test]
-fn a_prompt_comes_from_the_device_the_host_and_storage_and_its_last_token_never() {
+fn prompt_comes_from_device_host_and_storage_except_its_last_token() {
     let mut scheduler = Scheduler::new(Config { storage: true, ..config(20, 41) });
     let stored = &mut Default::default();
     assert_eq!(serve(&mut scheduler, stored, prompt(1, 128), 1), [0, 0, 0, 128]);
@@ -120,25 +122,25 @@ fn a_prompt_comes_from_the_device_the_host_and_storage_and_its_last_token_never(
     assert!(scheduler.flush(ms(0)));
     assert_eq!(serve(&mut scheduler, stored, prompt(1, 129), 1), [0, 0, 128, 1]);
     assert_eq!(serve(&mut scheduler, stored, prompt(1, 60), 1), [48, 0, 0, 12]);
-    // Less than the threshold is not fetched.
+    // Fewer tokens than the threshold are not fetched.
     assert!(scheduler.flush(ms(0)));
     assert_eq!(serve(&mut scheduler, stored, prompt(1, 60), 1), [0, 0, 0, 60]);
 }
 
 #[test]
-fn an_answer_is_found_again_in_the_next_prompt_but_for_its_last_token() {
+fn answer_is_reused_in_the_next_prompt_except_its_last_token() {
     let mut scheduler = Scheduler::new(config(100, 0));
     let id = arrive(&mut scheduler, ms(0), ask(prompt(1, 30), 35)).unwrap();
     let answer = play(&mut scheduler, &mut Default::default())[&id].admission.as_ref().unwrap().answer.clone();
     let mut next = prompt(1, 30);
     next.extend(&answer[..]);
     next.extend([1, 2, 3]);
-    // 64 of the 65 tokens were computed: four pages.
+    // 64 of the 65 tokens were computed, which is four pages.
     assert_eq!(serve(&mut scheduler, &mut Default::default(), next, 1), [64, 0, 0, 4]);
 }
 
 #[test]
-fn nobody_starts_without_room_for_the_whole_answer_and_all_get_theirs() {
+fn requests_start_only_with_space_for_the_whole_answer() {
     let mut scheduler = Scheduler::new(config(10, 0));
     let ids: Vec<u64> = (1..=4).map(|of| arrive(&mut scheduler, ms(0), ask(prompt(of, 60), 20)).unwrap()).collect();
     scheduler.advance(ms(13));
@@ -156,13 +158,13 @@ fn nobody_starts_without_room_for_the_whole_answer_and_all_get_theirs() {
 }
 
 #[test]
-fn who_is_gone_leaves_the_queue_at_once_and_the_batch_with_the_step() {
+fn aborted_request_leaves_the_queue_at_once_and_the_batch_with_its_step() {
     let mut scheduler = Scheduler::new(Config { running_max: 1, ..config(100, 0) });
     let first = arrive(&mut scheduler, ms(0), ask(prompt(1, 60), 1000)).unwrap();
     let second = arrive(&mut scheduler, ms(0), ask(prompt(2, 60), 2)).unwrap();
     let third = arrive(&mut scheduler, ms(0), ask(prompt(3, 60), 2)).unwrap();
     scheduler.abort(ms(1), second);
-    assert!(!scheduler.flush(ms(2)), "somebody runs");
+    assert!(!scheduler.flush(ms(2)), "a request is running");
     scheduler.advance(ms(30));
     scheduler.abort(ms(30), first);
     let heard = play(&mut scheduler, &mut Default::default());
@@ -177,7 +179,7 @@ fn who_is_gone_leaves_the_queue_at_once_and_the_batch_with_the_step() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn whatever_comes_every_request_ends_and_nothing_is_lost_or_counted_twice(
+    fn every_request_ends_and_totals_are_consistent(
         asks in prop::collection::vec((0u32..4, 1u32..200, 1u32..60, 0u64..80, prop::option::of(0u64..200)), 1..40),
         device in 20u64..60, host in 0u64..80, storage: bool
     ) {
@@ -218,11 +220,11 @@ proptest! {
 }
 
 #[test]
-fn a_cost_beyond_all_measure_is_a_step_that_does_not_end() {
+fn extreme_cost_gives_a_step_that_does_not_end() {
     let mut config = config(64, 0);
     config.cost.prefill_tokens_per_s = 1e-300;
     let mut scheduler = Scheduler::new(config);
-    arrive(&mut scheduler, ms(0), ask(prompt(1, 8), 1)).expect("it fits");
+    arrive(&mut scheduler, ms(0), ask(prompt(1, 8), 1)).expect("the request fits");
     scheduler.advance(ms(0));
     assert!(scheduler.wake().is_some_and(|at| at > ms(86_400_000)));
 }

@@ -18,7 +18,7 @@ pub(super) fn read(input: impl BufRead, file: &str, reading: &DatasetOptions) ->
         for (at, turn) in json_text::items(text)?.into_iter().enumerate() {
             let messages_text = json_text::members(turn)?.into_iter().rfind(|(name, _)| name == "messages");
             let parsed = messages_text.map_or(Ok(Vec::new()), |(_, text)| messages(text));
-            let new = parsed.map_err(|error| format!("turn {}: {error}", at + 1))?;
+            let new = parsed.map_err(|error| error.in_turn(at))?;
             // A turn without messages is skipped.
             if !new.is_empty() && turns.len() < most {
                 turns.push(PlannedTurn::new(TurnContent::Messages(new), output));
@@ -33,6 +33,7 @@ pub(super) fn read(input: impl BufRead, file: &str, reading: &DatasetOptions) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::load::workload::RowError;
 
     const TEXT: &str = r#"{"metadata": {"source": "made up"}, "conversations": [
         [{"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "a"}], "prompt_tokens": 7},
@@ -55,7 +56,8 @@ mod tests {
     fn malformed_conversation_is_named_and_can_be_skipped() {
         let text = TEXT.replace("[]\n", "[{\"messages\": [{\"content\": 1}]}]\n");
         let error = read(text.as_bytes(), "a.json", &DatasetOptions::default()).expect_err("no role");
-        assert_eq!(error.to_string(), "a.json:4: turn 1: message 1: a message without a role");
+        let DatasetError::Row { bad, .. } = error else { panic!("{error}") };
+        assert_eq!((bad.line, bad.reason), (4, RowError::NoRole.in_message(0).in_turn(0)));
         let dataset = read(text.as_bytes(), "f", &DatasetOptions { skip_bad: true, ..DatasetOptions::default() })
             .expect("the other");
         assert_eq!((dataset.conversations.len(), dataset.skipped), (1, 1));

@@ -6,8 +6,8 @@ use std::io::BufRead;
 use rand::Rng;
 use rand::seq::SliceRandom;
 
-use crate::engine::load::workload::Conversation;
 use crate::engine::load::workload::dataset::{BadRow, Dataset, DatasetError, DatasetOptions, RowLayout, RowReader};
+use crate::engine::load::workload::{Conversation, RowError};
 
 /// With a limit, this many times as many rows are sampled, because some are skipped by length.
 const CHOICE: usize = 8;
@@ -22,7 +22,7 @@ pub(super) fn rows(
     layout: RowLayout,
     reading: &DatasetOptions,
     dataset: &mut Dataset,
-    mut each: impl FnMut(&str, u64) -> Result<bool, String>,
+    mut each: impl FnMut(&str, u64) -> Result<bool, RowError>,
 ) -> Result<(), DatasetError> {
     let mut rows = RowReader::new(input, layout);
     loop {
@@ -34,7 +34,7 @@ pub(super) fn rows(
             Ok(true) => {}
             Ok(false) => return Ok(()),
             Err(reason) => {
-                let bad = BadRow { line: row.line, reason: placed(reason, row.line) };
+                let bad = BadRow { line: row.line, reason: reason.located(row.line) };
                 if !reading.skip_bad {
                     return Err(DatasetError::Row { file: file.to_owned(), bad });
                 }
@@ -43,20 +43,6 @@ pub(super) fn rows(
             }
         }
     }
-}
-
-/// Converts positions within a row, as the parser reports them, to positions in the file. The row begins in `line`.
-fn placed(reason: String, line: u64) -> String {
-    let place = || {
-        let (text, place) = reason.rsplit_once(" at line ")?;
-        let (within, column) = place.split_once(" column ")?;
-        let (within, column): (u64, u64) = (within.parse().ok()?, column.parse().ok()?);
-        Some(match within {
-            0 | 1 => format!("{text} at column {column}"),
-            _ => format!("{text} at line {}, column {column}", line + within - 1),
-        })
-    };
-    place().unwrap_or(reason)
 }
 
 /// Reads conversations from the rows of `input`. `parse` parses a row. `plan` makes a conversation of it, or returns
@@ -69,8 +55,8 @@ pub(super) fn gather<T>(
     file: &str,
     layout: RowLayout,
     reading: &DatasetOptions,
-    parse: impl Fn(&str) -> Result<T, String>,
-    plan: impl Fn(T) -> Result<Option<Conversation>, String>,
+    parse: impl Fn(&str) -> Result<T, RowError>,
+    plan: impl Fn(T) -> Result<Option<Conversation>, RowError>,
 ) -> Result<Dataset, DatasetError> {
     let mut dataset = Dataset::default();
     let mut taken = RowSelection::new(reading);
@@ -180,18 +166,4 @@ pub(super) fn choose<T>(mut items: Vec<T>, reading: &DatasetOptions) -> Vec<T> {
     }
     let limit = if reading.limit == 0 { usize::MAX } else { reading.limit };
     items.into_iter().skip(reading.offset).take(limit).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn positions_refer_to_the_file() {
-        let placed = |reason: &str| placed(reason.to_owned(), 10);
-        assert_eq!(placed("oops at line 1 column 7"), "oops at column 7");
-        assert_eq!(placed("oops at line 3 column 7"), "oops at line 12, column 7");
-        assert_eq!(placed("oops at line x column 7"), "oops at line x column 7");
-        assert_eq!(placed("no text"), "no text");
-    }
 }

@@ -37,7 +37,7 @@ impl LongBenchRow {
 
 pub(super) fn read(input: impl BufRead, file: &str, reading: &DatasetOptions) -> Result<Dataset, DatasetError> {
     let output = reading.output.unwrap_or(OUTPUT);
-    let parse = |text: &str| serde_json::from_str::<LongBenchRow>(text).map_err(|error| error.to_string());
+    let parse = |text: &str| Ok(serde_json::from_str::<LongBenchRow>(text)?);
     let plan = |line: LongBenchRow| {
         let prompt = line.prompt();
         if let Some(most) = reading.context
@@ -70,7 +70,7 @@ struct LoogleQuestion {
 /// Reads rows whose first question follows the text, and whose later questions stand alone.
 pub(super) fn read_loogle(input: impl BufRead, file: &str, reading: &DatasetOptions) -> Result<Dataset, DatasetError> {
     let parse = |text: &str| {
-        let line: LoogleRow = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let line: LoogleRow = serde_json::from_str(text)?;
         let mut dialogue = Vec::new();
         for (at, LoogleQuestion { question, answer }) in line.qa_pairs.into_iter().enumerate() {
             let asked = if at == 0 { format!("{}\n\n{question}", line.input) } else { question };

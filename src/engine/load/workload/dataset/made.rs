@@ -26,9 +26,7 @@ pub struct SampleSpec {
     /// Number of conversations, or of requests in formats without conversations.
     pub conversations: u32,
     pub turns: Distribution,
-    /// Words per question.
     pub question: Distribution,
-    /// Words per answer.
     pub answer: Distribution,
     /// Words per long context (LongBench, LooGLE), and per system prompt if there are groups.
     pub context: Distribution,
@@ -43,7 +41,6 @@ pub struct SampleSpec {
 /// Upper bound of text lengths, for unbounded distributions.
 const LENGTH_MAX: u32 = 1 << 20;
 
-/// Common English words.
 const WORDS: &str = "time year people way day man thing woman life child world school state family student group country problem hand \
     part place case week company system program question work government number night point home water room mother area money story \
     fact month lot right study book eye job word business issue side kind head house service friend father power hour game line end \
@@ -90,7 +87,6 @@ impl SampleSpec {
     }
 }
 
-/// Generates one conversation.
 struct SampleBuilder<'a> {
     of: &'a SampleSpec,
     words: &'a [&'a str],

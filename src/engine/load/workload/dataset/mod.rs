@@ -21,7 +21,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::engine::load::Seed;
-use crate::engine::load::workload::{ChatTemplate, Conversation, Tokenizer};
+use crate::engine::load::workload::{ChatTemplate, Conversation, RowError, Tokenizer};
 
 pub use made::{SampleFormat, SampleSpec};
 pub use random::{Corpus, RandomIds, random_ids, random_texts, random_words};
@@ -58,7 +58,6 @@ pub enum DatasetFormat {
 }
 
 impl DatasetFormat {
-    /// All formats.
     pub const ALL: [DatasetFormat; 9] = [
         DatasetFormat::ShareGpt,
         DatasetFormat::Custom,
@@ -94,13 +93,18 @@ impl fmt::Display for DatasetFormat {
 }
 
 impl FromStr for DatasetFormat {
-    type Err = String;
+    type Err = ParseFormatError;
 
-    fn from_str(text: &str) -> Result<DatasetFormat, String> {
+    fn from_str(text: &str) -> Result<DatasetFormat, ParseFormatError> {
         let known = |format: &&DatasetFormat| format.name() == text;
-        DatasetFormat::ALL.iter().find(known).copied().ok_or_else(|| format!("'{text}' is no format of dataset files"))
+        DatasetFormat::ALL.iter().find(known).copied().ok_or_else(|| ParseFormatError(text.to_owned()))
     }
 }
+
+/// A text that is not a dataset format.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown dataset format '{0}'")]
+pub struct ParseFormatError(String);
 
 /// A dataset cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -163,12 +167,12 @@ fn first(bad: Option<&BadRow>) -> String {
     bad.map_or_else(String::new, |bad| format!(" (the first, line {}: {})", bad.line, bad.reason))
 }
 
-/// A malformed row.
+/// A malformed row of a dataset file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadRow {
     /// Line number, from 1.
     pub line: u64,
-    pub reason: String,
+    pub reason: RowError,
 }
 
 /// How dataset files are read.
@@ -233,7 +237,7 @@ impl Default for DatasetOptions {
 
 impl DatasetOptions {
     /// Returns the prompt for a first question.
-    pub(self) fn prompt(&self, question: String) -> Result<String, String> {
+    pub(self) fn prompt(&self, question: String) -> Result<String, RowError> {
         /// Trailing marker of questions in some datasets.
         const ASSISTANT: &str = "Assistant:";
         let mut prompt = question;
@@ -242,13 +246,13 @@ impl DatasetOptions {
             prompt.extend([&self.suffix, ASSISTANT]);
         }
         match &self.template {
-            Some(template) => template.apply(&prompt),
+            Some(template) => Ok(template.apply(&prompt)?),
             None => Ok(prompt),
         }
     }
 
     /// Returns the tokens of `text`: counted, or estimated from its words.
-    pub(self) fn tokens(&self, text: &str, special: bool) -> Result<u32, String> {
+    pub(self) fn tokens(&self, text: &str, special: bool) -> Result<u32, RowError> {
         Ok(match &self.tokenizer {
             Some(tokenizer) => u32::try_from(tokenizer.count(text, special)?).unwrap_or(u32::MAX),
             None => (text.split_whitespace().count() as f64 * TOKENS_PER_WORD).ceil() as u32,

@@ -4,7 +4,9 @@ use std::io::BufRead;
 
 use crate::engine::load::workload::dataset::gather::gather;
 use crate::engine::load::workload::dataset::{Dataset, DatasetError, DatasetOptions, RowLayout, TOKENS_MAX};
-use crate::engine::load::workload::{ChatMessage, Conversation, Members, PlannedTurn, TurnContent, json_text};
+use crate::engine::load::workload::{
+    ChatMessage, Conversation, Members, PlannedTurn, RowError, TurnContent, json_text,
+};
 
 /// Default answer length in tokens, as in SGLang's tool.
 const OUTPUT: u32 = 256;
@@ -23,7 +25,7 @@ pub(super) fn read(input: impl BufRead, file: &str, reading: &DatasetOptions) ->
                 _ => extra.push((name, value.to_owned())),
             }
         }
-        let messages = messages.ok_or("it has no messages")?;
+        let messages = messages.ok_or(RowError::NoMessages)?;
         let output = reading.output.or(most).or(newer).unwrap_or(OUTPUT);
         Ok((messages, output, Members::new(extra)))
     };
@@ -49,17 +51,15 @@ pub(super) fn read(input: impl BufRead, file: &str, reading: &DatasetOptions) ->
 }
 
 /// Parses the JSON array `text` of messages.
-pub(super) fn messages(text: &str) -> Result<Vec<ChatMessage>, String> {
-    let items = json_text::items(text).map_err(|error| format!("messages: {error}"))?;
-    let message = |(at, text): (usize, &str)| {
-        ChatMessage::from_json(text).map_err(|error| format!("message {}: {error}", at + 1))
-    };
+pub(super) fn messages(text: &str) -> Result<Vec<ChatMessage>, RowError> {
+    let items = json_text::items(text).map_err(|error| error.in_member("messages"))?;
+    let message = |(at, text): (usize, &str)| ChatMessage::from_json(text).map_err(|error| error.in_message(at));
     items.into_iter().enumerate().map(message).collect()
 }
 
 /// Parses a number of tokens. `None` for null.
-pub(super) fn tokens(name: &str, text: &str) -> Result<Option<u32>, String> {
-    let wrong = || format!("{name} {} is no number of tokens from 1 to {TOKENS_MAX}", cut(text));
+pub(super) fn tokens(name: &str, text: &str) -> Result<Option<u32>, RowError> {
+    let wrong = || RowError::InvalidTokens { name: name.to_owned(), value: cut(text) };
     if text == "null" {
         return Ok(None);
     }
@@ -118,14 +118,16 @@ mod tests {
             Err(DatasetError::Row { bad, .. }) => bad.reason,
             other => panic!("{other:?}"),
         };
-        assert_eq!(reason("{}"), "it has no messages");
-        assert_eq!(reason(r#"{"messages": 7}"#), "messages: no JSON array");
-        assert_eq!(reason(r#"{"messages": [{"content": "x"}]}"#), "message 1: a message without a role");
-        for huge in ["0", "1.5", "-3", "123456789012345678901234567890", "1e400", "\"9\"", "[]"] {
+        assert_eq!(reason("{}"), RowError::NoMessages);
+        assert_eq!(reason(r#"{"messages": 7}"#), RowError::NotAnArray.in_member("messages"));
+        assert_eq!(reason(r#"{"messages": [{"content": "x"}]}"#), RowError::NoRole.in_message(0));
+        for huge in ["0", "1.5", "-3", "123456789012345678901234567890", "\"9\"", "[]"] {
             let reason = reason(&format!(r#"{{"messages": [], "max_tokens": {huge}}}"#));
-            assert!(reason.contains("no number of tokens") || reason.contains("out of range"), "{reason}");
+            assert!(matches!(reason, RowError::InvalidTokens { .. }), "{reason}");
         }
+        let infinite = reason(r#"{"messages": [], "max_tokens": 1e400}"#);
+        assert!(matches!(infinite, RowError::Json(_) | RowError::InvalidTokens { .. }), "{infinite}");
         let deep = format!("{{\"messages\": [], \"tools\": {}{}}}", "[".repeat(100_000), "]".repeat(100_000));
-        assert!(reason(&deep).contains("brackets deep"));
+        assert!(matches!(reason(&deep), RowError::TooDeep(_) | RowError::Json(_)));
     }
 }

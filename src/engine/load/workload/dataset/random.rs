@@ -4,7 +4,7 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::engine::load::Seed;
-use crate::engine::load::workload::{Conversation, PlannedTurn, TextSpan, Tokenizer, TurnContent};
+use crate::engine::load::workload::{Conversation, PlannedTurn, TextSpan, Tokenizer, TokenizerError, TurnContent};
 
 /// Shape of single requests with random lengths.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,7 +70,7 @@ pub fn random_texts(
     corpus: &Corpus,
     tokenizer: &Tokenizer,
     seed: Seed,
-) -> Result<Vec<Conversation>, String> {
+) -> Result<Vec<Conversation>, TokenizerError> {
     let request = |(number, ids): (u32, &Vec<u32>)| {
         let (tokens, output) = shape.lengths(seed, number);
         let text = tokenizer.text(&repeated(ids, tokens))?;
@@ -95,7 +95,7 @@ impl Corpus {
     ///
     /// # Errors
     /// The tokenizer cannot encode a text.
-    pub fn of(conversations: &[Conversation], tokenizer: &Tokenizer) -> Result<Corpus, String> {
+    pub fn of(conversations: &[Conversation], tokenizer: &Tokenizer) -> Result<Corpus, TokenizerError> {
         let mut texts = Vec::with_capacity(conversations.len());
         for conversation in conversations {
             if let Some(PlannedTurn { content: TurnContent::Text(text), .. }) = conversation.turns.first() {
@@ -105,7 +105,7 @@ impl Corpus {
         Ok(Corpus::new(texts))
     }
 
-    /// Number of texts.
+    /// Returns the number of texts.
     pub fn len(&self) -> usize {
         self.texts.len()
     }

@@ -2,6 +2,8 @@
 
 use std::io::{self, BufRead};
 
+use crate::engine::load::workload::RowError;
+
 /// Maximum size of a row.
 pub const ROW_BYTES_MAX: usize = 64 << 20;
 /// Maximum number of bytes skipped to find the end of an oversized row. After that, reading stops.
@@ -14,7 +16,7 @@ const DEPTH_MAX: usize = 256;
 pub struct DatasetRow {
     pub line: u64,
     /// Text of one JSON value, or why it is malformed.
-    pub text: Result<String, String>,
+    pub text: Result<String, RowError>,
 }
 
 /// How rows are arranged in a file.
@@ -77,7 +79,7 @@ impl<R: BufRead> RowReader<R> {
         if self.input.fill_buf()?.starts_with(b"\xef\xbb\xbf") {
             self.input.consume(3);
         }
-        let wrong = |line, why: &str| Ok(Some(DatasetRow { line, text: Err(why.to_owned()) }));
+        let wrong = |line, error: RowError| Ok(Some(DatasetRow { line, text: Err(error) }));
         if self.layout == RowLayout::Lines {
             return Ok(None);
         }
@@ -86,20 +88,20 @@ impl<R: BufRead> RowReader<R> {
             (RowLayout::ArrayOrLines, Some(first)) if first != b'[' => self.layout = RowLayout::Lines,
             (_, None) => self.over = true,
             (RowLayout::Member(name), Some(b'{')) => {
-                if let Err(why) = self.find(name)? {
-                    return wrong(self.line, &why);
+                if let Err(error) = self.find(name)? {
+                    return wrong(self.line, error);
                 }
             }
-            (RowLayout::Member(_), _) => return wrong(self.line, "the file is no JSON object"),
+            (RowLayout::Member(_), _) => return wrong(self.line, RowError::FileNotAnObject),
             (_, Some(b'[')) => drop(self.bump()?),
-            _ => return wrong(self.line, "the file is no JSON array"),
+            _ => return wrong(self.line, RowError::FileNotAnArray),
         }
         Ok(None)
     }
 
     /// Advances into the array of the member `name` of the object that begins here.
-    fn find(&mut self, name: &str) -> io::Result<Result<(), String>> {
-        let missing = Ok(Err(format!("the object has no array \"{name}\"")));
+    fn find(&mut self, name: &'static str) -> io::Result<Result<(), RowError>> {
+        let missing = Ok(Err(RowError::NoSuchArray(name)));
         self.bump()?;
         loop {
             match self.skip_blanks()? {
@@ -183,7 +185,7 @@ impl<R: BufRead> RowReader<R> {
                 }
             }
             if length > ROW_BYTES_MAX + 1 {
-                return Ok(Some(DatasetRow { line, text: Err(too_long()) }));
+                return Ok(Some(DatasetRow { line, text: Err(RowError::TooLong) }));
             }
             if bytes.iter().all(u8::is_ascii_whitespace) {
                 if self.over {
@@ -211,7 +213,7 @@ impl<R: BufRead> RowReader<R> {
             }
             None => {
                 self.over = true;
-                return Ok(Some(DatasetRow { line, text: Err("the array does not end".to_owned()) }));
+                return Ok(Some(DatasetRow { line, text: Err(RowError::UnterminatedArray) }));
             }
             Some(_) => {}
         }
@@ -240,18 +242,18 @@ impl<R: BufRead> RowReader<R> {
 
     /// Copies one value to `keep`. It is not parsed: brackets and quotes determine its end. `depth` is the current
     /// nesting depth.
-    fn value(&mut self, mut keep: Option<&mut Vec<u8>>, depth: usize) -> io::Result<Result<(), String>> {
+    fn value(&mut self, mut keep: Option<&mut Vec<u8>>, depth: usize) -> io::Result<Result<(), RowError>> {
         let mut open: Vec<u8> = Vec::new();
         let (mut string, mut escaped, mut length) = (false, false, 0_usize);
         let from_line_start = self.at_line_start;
         loop {
             let Some(byte) = self.peek()? else {
                 let done = open.is_empty() && !string && length > 0;
-                return Ok(if done { Ok(()) } else { Err("the file ends in the middle of it".to_owned()) });
+                return Ok(if done { Ok(()) } else { Err(RowError::UnexpectedEnd) });
             };
             if string {
                 if byte == b'\n' {
-                    return Ok(Err("a string does not end on its line".to_owned()));
+                    return Ok(Err(RowError::UnterminatedString));
                 }
                 match byte {
                     _ if escaped => escaped = false,
@@ -263,28 +265,28 @@ impl<R: BufRead> RowReader<R> {
                 match byte {
                     b'{' if from_line_start && self.at_line_start && length > 0 && depth == 0 => {
                         // Elements that begin at the margin have nothing else there, so this is the next element.
-                        return Ok(Err("it does not end before the next one begins".to_owned()));
+                        return Ok(Err(RowError::UnterminatedRow));
                     }
                     b'"' => string = true,
                     b'{' => open.push(b'}'),
                     b'[' => open.push(b']'),
                     b'}' | b']' if open.is_empty() => {
-                        return Ok(if length > 0 { Ok(()) } else { Err("a bracket that nothing opened".to_owned()) });
+                        return Ok(if length > 0 { Ok(()) } else { Err(RowError::UnmatchedBracket(char::from(byte))) });
                     }
                     b'}' | b']' if open.pop() != Some(byte) => {
-                        return Ok(Err(format!("a '{}' that closes something else", char::from(byte))));
+                        return Ok(Err(RowError::UnmatchedBracket(char::from(byte))));
                     }
                     b',' if open.is_empty() => return Ok(Ok(())),
                     b':' if open.is_empty() && depth > 0 => return Ok(Ok(())),
                     _ => {}
                 }
                 if open.len() > DEPTH_MAX {
-                    return Ok(Err(format!("more than {DEPTH_MAX} brackets deep")));
+                    return Ok(Err(RowError::TooDeep(DEPTH_MAX)));
                 }
             }
             length += 1;
             if length > ROW_BYTES_MAX && keep.is_some() || length > OVER_MAX {
-                return Ok(Err(too_long()));
+                return Ok(Err(RowError::TooLong));
             }
             if let Some(keep) = keep.as_deref_mut() {
                 keep.push(byte);
@@ -298,14 +300,10 @@ impl<R: BufRead> RowReader<R> {
     }
 }
 
-fn too_long() -> String {
-    format!("it is longer than {} MiB", ROW_BYTES_MAX >> 20)
-}
-
-fn text(bytes: Vec<u8>) -> Result<String, String> {
+fn text(bytes: Vec<u8>) -> Result<String, RowError> {
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        format!("it is not UTF-8: byte {} is 0x{:02x}", at + 1, error.as_bytes()[at])
+        RowError::InvalidUtf8 { at: at + 1, byte: error.as_bytes()[at] }
     })
 }
 
@@ -314,7 +312,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn rows(text: &[u8], layout: RowLayout) -> Vec<(u64, Result<String, String>)> {
+    fn rows(text: &[u8], layout: RowLayout) -> Vec<(u64, Result<String, RowError>)> {
         // A small buffer, so that rows cross its boundaries.
         let mut rows = RowReader::new(io::BufReader::with_capacity(7, text), layout);
         let mut found = Vec::new();
@@ -325,12 +323,12 @@ mod tests {
         found
     }
 
-    fn ok(line: u64, text: &str) -> (u64, Result<String, String>) {
+    fn ok(line: u64, text: &str) -> (u64, Result<String, RowError>) {
         (line, Ok(text.to_owned()))
     }
 
-    fn why(rows: &[(u64, Result<String, String>)], at: usize) -> (u64, &str) {
-        (rows[at].0, rows[at].1.as_ref().expect_err("a bad row"))
+    fn why(rows: &[(u64, Result<String, RowError>)], at: usize) -> (u64, RowError) {
+        (rows[at].0, rows[at].1.clone().expect_err("a bad row"))
     }
 
     #[test]
@@ -345,7 +343,7 @@ mod tests {
     fn line_that_is_not_utf8_is_an_error_row() {
         let found = rows(b"1\nab\xff\n3\n", RowLayout::Lines);
         assert_eq!((&found[0], &found[2]), (&ok(1, "1"), &ok(3, "3")));
-        assert_eq!(why(&found, 1), (2, "it is not UTF-8: byte 3 is 0xff"));
+        assert_eq!(why(&found, 1), (2, RowError::InvalidUtf8 { at: 3, byte: 0xff }));
     }
 
     #[test]
@@ -353,7 +351,7 @@ mod tests {
         let text = [vec![b'x'; ROW_BYTES_MAX + 10], b"\n2\n".to_vec()].concat();
         let mut rows = RowReader::new(&text[..], RowLayout::Lines);
         let first = rows.next_row().expect("memory").expect("a row");
-        assert_eq!((first.line, first.text.expect_err("too long")), (1, "it is longer than 64 MiB".to_owned()));
+        assert_eq!((first.line, first.text.expect_err("too long")), (1, RowError::TooLong));
         assert_eq!(rows.next_row().expect("memory"), Some(DatasetRow { line: 2, text: Ok("2".to_owned()) }));
     }
 
@@ -379,10 +377,10 @@ mod tests {
     #[test]
     fn reading_resumes_after_an_unterminated_element() {
         let found = rows(b"[\n{\"a\": [1},\n{\"b\": 2},\n{\"c\": \"x},\n{\"d\": {},\n{\"e\": 3}\n]", RowLayout::Array);
-        assert_eq!(why(&found, 0), (2, "a '}' that closes something else"));
+        assert_eq!(why(&found, 0), (2, RowError::UnmatchedBracket('}')));
         assert_eq!(found[1], ok(3, "{\"b\": 2}"));
-        assert_eq!(why(&found, 2), (4, "a string does not end on its line"));
-        assert_eq!(why(&found, 3), (5, "it does not end before the next one begins"));
+        assert_eq!(why(&found, 2), (4, RowError::UnterminatedString));
+        assert_eq!(why(&found, 3), (5, RowError::UnterminatedRow));
         assert_eq!(found[4], ok(6, "{\"e\": 3}"));
         assert_eq!(found.len(), 5);
     }
@@ -390,11 +388,11 @@ mod tests {
     #[test]
     fn truncated_array_and_wrong_layout_are_error_rows() {
         let cut = rows(b"[{\"a\": 1},\n{\"b\"", RowLayout::Array);
-        assert_eq!((&cut[0], why(&cut, 1)), (&ok(1, "{\"a\": 1}"), (2, "the file ends in the middle of it")));
-        assert_eq!(why(&rows(b"[1,", RowLayout::Array), 1), (1, "the array does not end"));
-        assert_eq!(why(&rows(b"{}", RowLayout::Array), 0), (1, "the file is no JSON array"));
+        assert_eq!((&cut[0], why(&cut, 1)), (&ok(1, "{\"a\": 1}"), (2, RowError::UnexpectedEnd)));
+        assert_eq!(why(&rows(b"[1,", RowLayout::Array), 1), (1, RowError::UnterminatedArray));
+        assert_eq!(why(&rows(b"{}", RowLayout::Array), 0), (1, RowError::FileNotAnArray));
         let deep = [b"[".repeat(300), b"]".repeat(300)].concat();
-        assert_eq!(why(&rows(&deep, RowLayout::Array), 0), (1, "more than 256 brackets deep"));
+        assert_eq!(why(&rows(&deep, RowLayout::Array), 0), (1, RowError::TooDeep(256)));
     }
 
     proptest! {

@@ -27,7 +27,6 @@ pub struct SharedPrefix {
     pub prompts_per_group: u32,
     /// Tokens per system prompt.
     pub system: u32,
-    /// Tokens per question.
     pub question: u32,
     /// Tokens per answer; the same for all answers of a conversation.
     pub output: u32,

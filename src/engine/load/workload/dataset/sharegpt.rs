@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::engine::load::workload::dataset::gather::gather;
 use crate::engine::load::workload::dataset::{Dataset, DatasetError, DatasetOptions, RowLayout};
-use crate::engine::load::workload::{ChatMessage, ChatRole, Conversation, PlannedTurn, TurnContent};
+use crate::engine::load::workload::{ChatMessage, ChatRole, Conversation, PlannedTurn, RowError, TurnContent};
 
 /// Minimum prompt and answer length of `sglang.bench_serving`, in tokens.
 const SHORTEST: u32 = 2;
@@ -36,12 +36,11 @@ struct ShareGptMessage {
     content: Option<String>,
 }
 
-/// Parses a row.
-pub(super) fn parse(text: &str, reading: &DatasetOptions) -> Result<Dialogue, String> {
-    let line: ShareGptRow = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let said = line.conversations.or(line.conversation).ok_or("it has neither 'conversations' nor 'conversation'")?;
+pub(super) fn parse(text: &str, reading: &DatasetOptions) -> Result<Dialogue, RowError> {
+    let line: ShareGptRow = serde_json::from_str(text)?;
+    let said = line.conversations.or(line.conversation).ok_or(RowError::NoConversation)?;
     let speakers = said.into_iter().enumerate().map(|(at, said)| {
-        let value = said.content.or(said.value).ok_or_else(|| format!("message {} has no text", at + 1))?;
+        let value = said.content.or(said.value).ok_or_else(|| RowError::NoText.in_message(at))?;
         let speaker = match said.from.or(said.role).as_deref() {
             // Without speakers, messages alternate.
             None => [Speaker::User, Speaker::Assistant][at % 2],
@@ -52,7 +51,7 @@ pub(super) fn parse(text: &str, reading: &DatasetOptions) -> Result<Dialogue, St
             }
             // The speakers of the first two messages do not matter.
             Some(_) if reading.first_turn_only => Speaker::User,
-            Some(other) => return Err(format!("message {} is from '{other}', which is nobody known", at + 1)),
+            Some(other) => return Err(RowError::UnknownSpeaker(other.to_owned()).in_message(at)),
         };
         Ok((speaker, value))
     });
@@ -69,7 +68,7 @@ pub(super) fn read_dialogues(
     file: &str,
     layout: RowLayout,
     reading: &DatasetOptions,
-    parse: impl Fn(&str) -> Result<Dialogue, String>,
+    parse: impl Fn(&str) -> Result<Dialogue, RowError>,
 ) -> Result<Dataset, DatasetError> {
     let plan = |dialogue| {
         if reading.first_turn_only { first_turn(dialogue, reading) } else { all_turns(dialogue, reading) }
@@ -79,9 +78,9 @@ pub(super) fn read_dialogues(
     Ok(dataset)
 }
 
-/// Uses the first message as prompt, and the length of the second as answer length, whoever the speakers are. Special
+/// Uses the first message as prompt, and the length of the second as answer length, regardless of the speakers. Special
 /// tokens count, and both need at least two tokens. This is what `sglang.bench_serving` 0.5.23 does.
-fn first_turn(dialogue: Dialogue, reading: &DatasetOptions) -> Result<Option<Conversation>, String> {
+fn first_turn(dialogue: Dialogue, reading: &DatasetOptions) -> Result<Option<Conversation>, RowError> {
     let mut texts = dialogue.into_iter().map(|(_, text)| text);
     let (Some(prompt), Some(reply)) = (texts.next(), texts.next()) else { return Ok(None) };
     let prompt = reading.prompt(prompt)?;
@@ -97,7 +96,7 @@ fn first_turn(dialogue: Dialogue, reading: &DatasetOptions) -> Result<Option<Con
 
 /// Makes one turn per answer in the file, with its length. A question without an answer is skipped, unless the answer
 /// length is given.
-pub(super) fn all_turns(dialogue: Dialogue, reading: &DatasetOptions) -> Result<Option<Conversation>, String> {
+pub(super) fn all_turns(dialogue: Dialogue, reading: &DatasetOptions) -> Result<Option<Conversation>, RowError> {
     let mut turns: Vec<PlannedTurn> = Vec::new();
     let mut said: Vec<(ChatRole, String)> = Vec::new();
     let mut context = 0_u32;
@@ -192,7 +191,7 @@ mod tests {
         assert!(read.estimated);
         let given = dataset(TWO, &DatasetOptions { output: Some(7), ..DatasetOptions::default() });
         assert!(!given.estimated);
-        assert_eq!(texts(&given)[0].len(), 3, "the last question is used if the answer length is given");
+        assert_eq!(texts(&given)[0].len(), 3, "the last question counts with a given length");
     }
 
     #[test]
@@ -282,7 +281,8 @@ mod tests {
     #[test]
     fn malformed_row_has_its_line_and_can_be_skipped() {
         let text = many(3).replace("{\"from\": \"human\", \"value\": \"q1\"}", "{\"from\": \"human\", \"value\": 7}");
-        let error = read(text.as_bytes(), "talk.json", &DatasetOptions::default()).expect_err("a number is no text");
+        let error =
+            read(text.as_bytes(), "talk.json", &DatasetOptions::default()).expect_err("a number instead of a text");
         assert!(error.to_string().starts_with("talk.json:2: invalid type: integer `7`"), "{error}");
         let read = dataset(&text, &DatasetOptions { skip_bad: true, ..DatasetOptions::default() });
         assert_eq!((first_words(&read), read.skipped), (vec!["q0".to_owned(), "q2".to_owned()], 1));

@@ -19,7 +19,7 @@ struct SpeedBenchRow {
 
 pub(super) fn read(input: impl BufRead, file: &str, reading: &DatasetOptions) -> Result<Dataset, DatasetError> {
     let output = reading.output.unwrap_or(OUTPUT);
-    let parse = |text: &str| serde_json::from_str::<SpeedBenchRow>(text).map_err(|error| error.to_string());
+    let parse = |text: &str| Ok(serde_json::from_str::<SpeedBenchRow>(text)?);
     let plan = |line: SpeedBenchRow| {
         let other = reading.category.is_some() && reading.category != line.category;
         let Some(question) = line.turns.into_iter().next().filter(|_| !other) else { return Ok(None) };

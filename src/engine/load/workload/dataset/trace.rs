@@ -13,7 +13,7 @@ use crate::engine::load::workload::dataset::gather::{choose, rows};
 use crate::engine::load::workload::dataset::openai::{cut, messages, tokens};
 use crate::engine::load::workload::dataset::{Dataset, DatasetError, DatasetOptions, RowLayout, TOKENS_MAX};
 use crate::engine::load::workload::{
-    ChatMessage, Conversation, Members, PlannedTurn, TextSpan, TurnContent, json_text,
+    ChatMessage, Conversation, Members, PlannedTurn, RowError, TextSpan, TurnContent, json_text,
 };
 
 /// Tokens per block in the traces that Mooncake publishes.
@@ -43,7 +43,7 @@ struct TraceRow {
     tools: Option<String>,
 }
 
-fn parse(text: &str) -> Result<TraceRow, String> {
+fn parse(text: &str) -> Result<TraceRow, RowError> {
     let (mut blocks, mut said, mut plain, mut input) = (None, None, None, None);
     let (mut output, mut at, mut delay, mut session, mut delta) = (None, None, None, None, false);
     let (mut extra, mut tools) = (Vec::new(), None);
@@ -53,11 +53,15 @@ fn parse(text: &str) -> Result<TraceRow, String> {
         }
         match name.as_str() {
             "hash_ids" => {
-                let ids: Vec<u64> = serde_json::from_str(value).map_err(|error| format!("hash_ids: {error}"))?;
+                let ids: Vec<u64> =
+                    serde_json::from_str(value).map_err(|error| RowError::from(error).in_member("hash_ids"))?;
                 blocks = Some(ids);
             }
             "messages" => said = Some(messages(value)?),
-            "text_input" => plain = Some(serde_json::from_str(value).map_err(|error| format!("text_input: {error}"))?),
+            "text_input" => {
+                plain =
+                    Some(serde_json::from_str(value).map_err(|error| RowError::from(error).in_member("text_input"))?)
+            }
             "input_length" => input = tokens(&name, value)?,
             // Traces contain answers without tokens. One token is requested instead.
             "output_length" => output = if value == "0" { Some(1) } else { tokens(&name, value)? },
@@ -68,11 +72,11 @@ fn parse(text: &str) -> Result<TraceRow, String> {
                 delta = match value {
                     "\"delta\"" => true,
                     "\"history\"" => false,
-                    other => return Err(format!("message_mode {} is neither history nor delta", cut(other))),
+                    other => return Err(RowError::InvalidMessageMode(cut(other))),
                 };
             }
             "extra" => {
-                let members = json_text::members(value).map_err(|error| format!("extra: {error}"))?;
+                let members = json_text::members(value).map_err(|error| error.in_member("extra"))?;
                 extra = members.into_iter().map(|(name, value)| (name, value.to_owned())).collect();
             }
             "tools" => tools = Some(value.to_owned()),
@@ -85,35 +89,35 @@ fn parse(text: &str) -> Result<TraceRow, String> {
         (Some(blocks), None, None, _) if !blocks.is_empty() => RowPrompt::Blocks(blocks),
         (_, None, None, Some(input)) => RowPrompt::Made(input),
         (None, None, None, None) => {
-            return Err("it has neither hash_ids, input_length, messages nor text_input".to_owned());
+            return Err(RowError::NoPrompt);
         }
-        (Some(_), None, None, None) => return Err("no hash_ids and no input_length: nothing is asked".to_owned()),
-        _ => return Err("hash_ids with input_length, messages and text_input exclude each other".to_owned()),
+        (Some(_), None, None, None) => return Err(RowError::EmptyPrompt),
+        _ => return Err(RowError::SeveralPrompts),
     };
     if delta && !matches!(asks, RowPrompt::Messages(_)) {
-        return Err("message_mode is for messages".to_owned());
+        return Err(RowError::ModeWithoutMessages);
     }
     if delta && extra.iter().any(|(name, _)| name == "messages") {
-        return Err("extra has messages, which would replace the history".to_owned());
+        return Err(RowError::ExtraMessages);
     }
     Ok(TraceRow { asks, output, input, at, delay, session, delta, extra, tools })
 }
 
 /// Parses a time in milliseconds.
-fn time(name: &str, text: &str) -> Result<f64, String> {
+fn time(name: &str, text: &str) -> Result<f64, RowError> {
     let time = serde_json::from_str(text).ok().filter(|time| (0.0..=TIME_MAX).contains(time));
-    time.ok_or_else(|| format!("{name} {} is no time in milliseconds", cut(text)))
+    time.ok_or_else(|| RowError::InvalidTime { name: name.to_owned(), value: cut(text) })
 }
 
 /// Returns the blocks of a prompt of `input` tokens.
-fn passages(blocks: &[u64], input: Option<u32>, block: u32) -> Result<Vec<TextSpan>, String> {
+fn passages(blocks: &[u64], input: Option<u32>, block: u32) -> Result<Vec<TextSpan>, RowError> {
     let full = u32::try_from(blocks.len() as u64 * u64::from(block)).unwrap_or(u32::MAX);
     let input = input.unwrap_or(full);
     if input > TOKENS_MAX {
-        return Err(format!("{} blocks of {block} tokens are more than {TOKENS_MAX} tokens", blocks.len()));
+        return Err(RowError::TooManyBlocks { blocks: blocks.len(), block });
     }
     if input.div_ceil(block) as usize != blocks.len() {
-        return Err(format!("{input} tokens are not {} blocks of {block} tokens", blocks.len()));
+        return Err(RowError::BlockMismatch { tokens: input, blocks: blocks.len(), block });
     }
     let passage = |(at, id): (usize, &u64)| TextSpan::Drawn {
         purpose: "block",
@@ -138,7 +142,7 @@ struct TraceSession {
 
 impl TraceSession {
     /// Adds `row`, read from `line`, as the next turn.
-    fn add(&mut self, row: TraceRow, line: u64, reading: &DatasetOptions) -> Result<(), String> {
+    fn add(&mut self, row: TraceRow, line: u64, reading: &DatasetOptions) -> Result<(), RowError> {
         let (content, whole, prompt, output) = match row.asks {
             RowPrompt::Blocks(blocks) => {
                 let passages = passages(&blocks, row.input, reading.block_tokens.max(1))?;
@@ -154,17 +158,14 @@ impl TraceSession {
             }
             RowPrompt::Messages(messages) => {
                 if *self.delta.get_or_insert(row.delta) != row.delta {
-                    return Err(format!(
-                        "its message_mode is not that of its session, which begins in line {}",
-                        self.line
-                    ));
+                    return Err(RowError::MixedMessageModes { line: self.line });
                 }
                 (TurnContent::Messages(messages), !row.delta, 0, OUTPUT)
             }
         };
         if row.tools.is_some() {
             if !matches!(content, TurnContent::Messages(_)) {
-                return Err("tools are for messages".to_owned());
+                return Err(RowError::ToolsWithoutMessages);
             }
             self.tools = row.tools;
         }
@@ -260,7 +261,7 @@ mod tests {
         read(text.as_bytes(), "t", reading).expect("a trace")
     }
 
-    fn reason(text: &str) -> String {
+    fn reason(text: &str) -> RowError {
         match read(text.as_bytes(), "t", &DatasetOptions::default()) {
             Err(DatasetError::Row { bad, .. }) => bad.reason,
             other => panic!("{other:?}"),
@@ -345,26 +346,31 @@ mod tests {
 
     #[test]
     fn contradictory_rows_are_refused() {
-        for (text, why) in [
-            ("{}", "neither hash_ids"),
-            ("{\"hash_ids\": []}", "nothing is asked"),
-            ("{\"hash_ids\": [1, 2], \"input_length\": 512}", "512 tokens are not 2 blocks of 512 tokens"),
-            ("{\"hash_ids\": [-1]}", "hash_ids: invalid value"),
-            ("{\"hash_ids\": [99999999999999999999999]}", "hash_ids"),
-            ("{\"hash_ids\": [1], \"timestamp\": -5}", "timestamp -5 is no time"),
-            ("{\"hash_ids\": [1], \"timestamp\": 1e300}", "no time"),
-            ("{\"hash_ids\": [1], \"text_input\": \"x\"}", "exclude each other"),
-            ("{\"input_length\": 99999999999}", "input_length 99999999999 is no number of tokens"),
-            ("{\"text_input\": \"x\", \"message_mode\": \"delta\"}", "message_mode is for messages"),
-            ("{\"text_input\": \"x\", \"message_mode\": \"both\"}", "neither history nor delta"),
-            ("{\"text_input\": \"x\", \"tools\": []}", "tools are for messages"),
-            ("[1]", "no JSON object"),
-        ] {
-            assert!(reason(text).contains(why), "{text}: {}", reason(text));
+        use RowError as E;
+        type Expected = fn(&RowError) -> bool;
+        let cases: [(&str, Expected); 13] = [
+            ("{}", |e| matches!(e, E::NoPrompt)),
+            ("{\"hash_ids\": []}", |e| matches!(e, E::EmptyPrompt)),
+            ("{\"hash_ids\": [1, 2], \"input_length\": 512}", |e| {
+                matches!(e, E::BlockMismatch { tokens: 512, blocks: 2, block: 512 })
+            }),
+            ("{\"hash_ids\": [-1]}", |e| matches!(e, E::Member { name: "hash_ids", .. })),
+            ("{\"hash_ids\": [99999999999999999999999]}", |e| matches!(e, E::Member { name: "hash_ids", .. })),
+            ("{\"hash_ids\": [1], \"timestamp\": -5}", |e| matches!(e, E::InvalidTime { value, .. } if value == "-5")),
+            ("{\"hash_ids\": [1], \"timestamp\": 1e300}", |e| matches!(e, E::InvalidTime { .. })),
+            ("{\"hash_ids\": [1], \"text_input\": \"x\"}", |e| matches!(e, E::SeveralPrompts)),
+            ("{\"input_length\": 99999999999}", |e| matches!(e, E::InvalidTokens { .. })),
+            ("{\"text_input\": \"x\", \"message_mode\": \"delta\"}", |e| matches!(e, E::ModeWithoutMessages)),
+            ("{\"text_input\": \"x\", \"message_mode\": \"both\"}", |e| matches!(e, E::InvalidMessageMode(_))),
+            ("{\"text_input\": \"x\", \"tools\": []}", |e| matches!(e, E::ToolsWithoutMessages)),
+            ("[1]", |e| matches!(e, E::NotAnObject)),
+        ];
+        for (text, expected) in cases {
+            assert!(expected(&reason(text)), "{text}: {}", reason(text));
         }
         let mixed = r#"{"session_id": 1, "messages": [{"role": "user"}]}
 {"session_id": 1, "messages": [{"role": "user"}], "message_mode": "delta"}"#;
-        assert!(reason(mixed).contains("which begins in line 1"));
+        assert_eq!(reason(mixed), RowError::MixedMessageModes { line: 1 });
     }
 
     #[test]
