@@ -48,7 +48,7 @@ pub enum ProcessRole {
     Other,
 }
 
-/// The serving mode of a SGLang server.
+/// The serving mode of an SGLang server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SglangMode {
     Whole,
@@ -75,7 +75,7 @@ impl ProcessRole {
         }
     }
 
-    /// Whether this is a SGLang server.
+    /// Whether this is an SGLang server.
     pub const fn is_sglang(self) -> bool {
         matches!(self, ProcessRole::Sglang(_))
     }

@@ -132,7 +132,7 @@ impl<'s> ProcessView<'s> {
         self.flag(names)?.value.as_ref().filter(|located| located.is_known())
     }
 
-    /// Whether a SGLang switch is given.
+    /// Whether an SGLang switch is given.
     pub fn switch(&self, names: &[&str]) -> bool {
         self.flag(names).is_some()
     }
@@ -278,7 +278,7 @@ impl<'s> ProcessView<'s> {
         }
     }
 
-    /// Whether a SGLang server uses the store: HiCache is on and its storage backend is Mooncake. `None` if unknown.
+    /// Whether an SGLang server uses the store: HiCache is on and its storage backend is Mooncake. `None` if unknown.
     pub fn uses_mooncake(&self) -> Option<bool> {
         match self.process.role {
             ProcessRole::Sglang(_) if self.process.runtime == RuntimeKind::File => Some(true),
@@ -322,7 +322,7 @@ impl<'s> ProcessView<'s> {
         }
     }
 
-    /// The bytes it contributes, over all ranks of a SGLang server. `None` if unknown or invalid.
+    /// The bytes it contributes, over all ranks of an SGLang server. `None` if unknown or invalid.
     pub fn segment(&self) -> Option<(u64, SourceLocation)> {
         let located = match self.client("global_segment_size") {
             SettingValue::Is(located) => located,
@@ -357,7 +357,7 @@ impl<'s> ProcessView<'s> {
         }
     }
 
-    /// The number of ranks of a SGLang server that share the segment.
+    /// The number of ranks of an SGLang server that share the segment.
     pub fn ranks(&self) -> Option<u64> {
         let tp = self.number(&["tp_size", "tp", "tensor_parallel_size"], 1)?;
         let pp = self.number(&["pp_size", "pp", "pipeline_parallel_size"], 1)?;
@@ -366,7 +366,7 @@ impl<'s> ProcessView<'s> {
         tp.max(1).checked_mul(pp.max(1))
     }
 
-    /// The number of ranks of a SGLang server on one host.
+    /// The number of ranks of an SGLang server on one host.
     pub fn ranks_per_host(&self) -> Option<u64> {
         let tp = self.number(&["tp_size", "tp", "tensor_parallel_size"], 1)?;
         let pp = self.number(&["pp_size", "pp", "pipeline_parallel_size"], 1)?;

@@ -191,7 +191,7 @@ fn mcctl(rest: &[LocatedValue]) -> Option<(ProcessRole, Implementation, &[Locate
     Some((role, Implementation::Mcctl, &rest[at + 2..]))
 }
 
-/// Sets the serving mode of a SGLang server from its flags.
+/// Sets the serving mode of an SGLang server from its flags.
 pub fn with_mode(mut process: Process) -> Process {
     if process.role.is_sglang() {
         let given = flags::parse(&process);

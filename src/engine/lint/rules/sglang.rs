@@ -13,7 +13,7 @@ const UNKNOWN_MAX: usize = 32;
 /// Limit on the edit distance between a flag and its likely intended name.
 const TYPO_MAX: usize = 2;
 
-/// The release in the tag of a SGLang image, if it differs from [`RELEASE`].
+/// The release in the tag of an SGLang image, if it differs from [`RELEASE`].
 fn other_release(process: &Process) -> Option<&str> {
     let (path, tag) = process.image.as_ref()?.text.rsplit_once(':')?;
     let tag = tag.trim_start_matches('v').split('-').next()?;
