@@ -5,7 +5,7 @@ use std::net::{IpAddr, ToSocketAddrs};
 
 use crate::commands::error::Failure;
 use crate::engine::base::HostPort;
-use crate::engine::sys::ports::{self, Holder, Use};
+use crate::engine::sys::ports::{self, PortOwner, PortUse};
 
 /// One address that a command will listen on.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ impl Listen {
             io::ErrorKind::AddrInUse => {
                 let holder = ports::holder(at.port);
                 let next = match &holder {
-                    Some(Holder { does: Use::Listens, pid, .. }) => {
+                    Some(PortOwner { port_use: PortUse::Listens, pid, .. }) => {
                         format!("stop process {pid}, or choose another port")
                     }
                     _ => match ports::outgoing_range().filter(|(first, last)| (*first..=*last).contains(&at.port)) {

@@ -1,7 +1,7 @@
 //! Over what bytes are moved: the flags, and the words for a host that cannot.
 
 use crate::commands::error::{Exit, Failure};
-use crate::engine::transfer::{Blame, Protocol, RdmaFault, RdmaStep, RdmaWish, TransferError};
+use crate::engine::transfer::{Blame, RdmaFault, RdmaOptions, RdmaStep, TransferError, TransferProtocol};
 
 /// Flags that say over what bytes are moved.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -20,9 +20,9 @@ pub struct TransportArgs {
 /// Over what bytes are to be moved, and who says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transport {
-    pub protocol: Protocol,
+    pub protocol: TransferProtocol,
     /// What to use of the host's RDMA devices.
-    pub rdma: RdmaWish,
+    pub rdma: RdmaOptions,
     /// In the words of who chose it.
     pub origin: String,
 }
@@ -30,7 +30,7 @@ pub struct Transport {
 impl Transport {
     /// TCP, because nobody said anything.
     pub fn tcp() -> Transport {
-        Transport { protocol: Protocol::Tcp, rdma: RdmaWish::default(), origin: "default".to_owned() }
+        Transport { protocol: TransferProtocol::Tcp, rdma: RdmaOptions::default(), origin: "default".to_owned() }
     }
 
     /// `protocol`, as `origin` gave it, over `devices`; and what upstream's own variables make of that. `MC_FORCE_TCP` makes it tcp
@@ -42,7 +42,7 @@ impl Transport {
         protocol: &str,
         origin: String,
         devices: &str,
-        tcp_instead: bool,
+        allow_tcp_fallback: bool,
         env: impl Fn(&str) -> Option<String>,
     ) -> Result<Transport, Failure> {
         let word = protocol.trim().to_ascii_lowercase();
@@ -51,14 +51,14 @@ impl Transport {
                 .found(origin.clone())
                 .next("give --protocol tcp or rdma")
         })?;
-        if protocol == Protocol::Rdma && env("MC_FORCE_TCP").is_some() {
+        if protocol == TransferProtocol::Rdma && env("MC_FORCE_TCP").is_some() {
             tracing::warn!("bytes go over tcp and not rdma ({origin}): MC_FORCE_TCP is set");
             return Ok(Transport { origin: "MC_FORCE_TCP".to_owned(), ..Transport::tcp() });
         }
-        let mut rdma = RdmaWish { tcp_instead, ..RdmaWish::parse(devices) };
+        let mut rdma = RdmaOptions { allow_tcp_fallback, ..RdmaOptions::parse(devices) };
         let discover = env("MC_MS_AUTO_DISC").is_some_and(|text| text.trim() == "1");
         if rdma.devices.is_empty() || discover {
-            rdma.devices = RdmaWish::parse(&env("MC_MS_FILTERS").unwrap_or_default()).devices;
+            rdma.devices = RdmaOptions::parse(&env("MC_MS_FILTERS").unwrap_or_default()).devices;
         }
         Ok(Transport { protocol, rdma, origin })
     }
@@ -139,14 +139,17 @@ mod tests {
         assert_eq!(read(&TransportArgs::default(), &[]), Ok(Transport::tcp()));
         let vars = [("MOONCAKE_PROTOCOL", "RDMA"), ("MOONCAKE_DEVICE", "mlx5_0,mlx5_1")];
         let found = read(&TransportArgs::default(), &vars).unwrap();
-        assert_eq!((found.protocol, found.rdma.devices.join(" ")), (Protocol::Rdma, "mlx5_0 mlx5_1".to_owned()));
+        assert_eq!(
+            (found.protocol, found.rdma.devices.join(" ")),
+            (TransferProtocol::Rdma, "mlx5_0 mlx5_1".to_owned())
+        );
         assert_eq!(found.origin, "MOONCAKE_PROTOCOL=RDMA");
         let args =
             TransportArgs { protocol: Some("rdma".into()), device_name: Some("rxe0".into()), allow_tcp_fallback: true };
         let found = read(&args, &vars).unwrap();
-        assert_eq!((found.rdma.devices.join(" "), found.rdma.tcp_instead), ("rxe0".to_owned(), true));
+        assert_eq!((found.rdma.devices.join(" "), found.rdma.allow_tcp_fallback), ("rxe0".to_owned(), true));
         let tcp = TransportArgs { protocol: Some("tcp".into()), ..TransportArgs::default() };
-        assert_eq!(read(&tcp, &vars).unwrap().protocol, Protocol::Tcp);
+        assert_eq!(read(&tcp, &vars).unwrap().protocol, TransferProtocol::Tcp);
     }
 
     #[test]
@@ -160,7 +163,7 @@ mod tests {
         assert_eq!(devices(&named, &[filter, ("MC_MS_AUTO_DISC", "1")]), "mlx5_2 mlx5_3");
         assert_eq!(devices(&named, &[("MC_MS_AUTO_DISC", "0")]), "mlx5_0");
         let forced = read(&named, &[("MC_FORCE_TCP", "")]).unwrap();
-        assert_eq!((forced.protocol, forced.origin.as_str()), (Protocol::Tcp, "MC_FORCE_TCP"));
+        assert_eq!((forced.protocol, forced.origin.as_str()), (TransferProtocol::Tcp, "MC_FORCE_TCP"));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use mcctl::engine::metadata::MetadataUri;
 use mcctl::engine::sim::{self, Config, Cost, RunningSimulator, Storage};
 use mcctl::engine::store::{ClientConfig, Node, NodeConfig, name};
 use mcctl::engine::sys::pages::MemoryPolicy;
-use mcctl::engine::transfer::{Protocol, RdmaWish, TransferConfig, TransferSettings};
+use mcctl::engine::transfer::{RdmaOptions, TransferConfig, TransferProtocol, TransferSettings};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -286,9 +286,9 @@ async fn node(master: &MasterServer<RealEnv>, segment_mib: u64) -> Node<RealEnv>
         engine: TransferConfig {
             local_server_name: String::new(),
             metadata: MetadataUri::P2p,
-            protocol: Protocol::Tcp,
+            protocol: TransferProtocol::Tcp,
             announce_host: None,
-            rdma: RdmaWish::default(),
+            rdma: RdmaOptions::default(),
             settings: TransferSettings::default(),
         },
         client: ClientConfig::new(HostPort::new("127.0.0.1", master.rpc_port())),

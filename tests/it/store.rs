@@ -13,7 +13,7 @@ use mcctl::engine::rpc::Timeouts;
 use mcctl::engine::store::{ClientConfig, Node, NodeConfig, NodeError, PutOutcome, StoreError, name};
 use mcctl::engine::sys::memory::Memory;
 use mcctl::engine::sys::pages::MemoryPolicy;
-use mcctl::engine::transfer::{Protocol, RdmaWish, TransferConfig, TransferEngine, TransferSettings};
+use mcctl::engine::transfer::{RdmaOptions, TransferConfig, TransferEngine, TransferProtocol, TransferSettings};
 use mcctl::engine::wire::types::{ReplicateConfig, Segment};
 
 const MIB: usize = 1 << 20;
@@ -33,9 +33,9 @@ fn config(master: u16, segment_mib: u64) -> NodeConfig {
         engine: TransferConfig {
             local_server_name: String::new(),
             metadata: MetadataUri::P2p,
-            protocol: Protocol::Tcp,
+            protocol: TransferProtocol::Tcp,
             announce_host: None,
-            rdma: RdmaWish::default(),
+            rdma: RdmaOptions::default(),
             settings: TransferSettings::default(),
         },
         client: ClientConfig { timeouts, ..ClientConfig::new(HostPort::new("127.0.0.1", master)) },

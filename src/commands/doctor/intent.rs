@@ -13,7 +13,7 @@ use crate::engine::base::ByteSize;
 use crate::engine::doctor::host::{Intent, Pages, Protocol};
 use crate::engine::doctor::wheel::Places;
 use crate::engine::plan::size_text;
-use crate::engine::sys::Tree;
+use crate::engine::sys::FileTree;
 
 /// What a huge page has where nobody says more.
 const PAGE_BYTES: u64 = 2 << 20;
@@ -135,7 +135,7 @@ fn is_page(bytes: u64) -> Result<(), Failure> {
 ///
 /// # Errors
 /// It is not.
-pub(super) fn is_interpreter(tree: &Tree, python: &str) -> Result<(), Failure> {
+pub(super) fn is_interpreter(tree: &FileTree, python: &str) -> Result<(), Failure> {
     let is_named = |path: &str| path.rsplit('/').next().is_some_and(|name| name.contains("py"));
     let below = |name: &str| tree.resolve(&format!("{}/{name}", python.trim_end_matches('/'))).is_some();
     let is_folder = tree.names(python).is_ok_and(|names| names.is_some());

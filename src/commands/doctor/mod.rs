@@ -23,7 +23,7 @@ use crate::engine::base::ByteSize;
 use crate::engine::check::{Check, Report, Severity};
 use crate::engine::doctor::{self, Selection, cluster, host, peer as peers, wheel};
 use crate::engine::env::{RealEnv, deadline};
-use crate::engine::sys::Tree;
+use crate::engine::sys::FileTree;
 
 /// What reads files only has this long; a folder on a file system that is gone must not keep everything waiting.
 const FILES_MAX: Duration = Duration::from_secs(5);
@@ -135,7 +135,7 @@ impl Args {
         if selection.is_empty() {
             return Err(Failure::usage("no check is left to do").tried("--only and --skip").next("--list names all"));
         }
-        let tree = Tree::new(&self.root).map_err(|error| {
+        let tree = FileTree::new(&self.root).map_err(|error| {
             let at = self.root.display();
             Failure::usage(format!("cannot look into {at}"))
                 .tried(format!("--root {at}"))
@@ -227,7 +227,7 @@ async fn unless_stopped(
 
 /// All groups at once.
 async fn look(
-    tree: &Tree,
+    tree: &FileTree,
     intent: &host::Intent,
     places: &wheel::Places,
     config: &doctor::config::Question,

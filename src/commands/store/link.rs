@@ -18,7 +18,7 @@ use crate::engine::env::{RealEnv, deadline};
 use crate::engine::metadata::{CallLimits, MetadataUri};
 use crate::engine::store::{Node, NodeConfig, NodeError, StoreClient, StoreError};
 use crate::engine::sys::interface;
-use crate::engine::transfer::{Step, TransferError};
+use crate::engine::transfer::{TransferError, TransferStep};
 
 /// Flags that name a store.
 #[derive(Clone, Debug, clap::Args)]
@@ -325,12 +325,20 @@ pub(in crate::commands) fn failure(master: &Master, what: &str, error: &StoreErr
         }
         StoreError::Transfer { endpoint, source, .. } => {
             let why = match source {
-                TransferError::Lost { step: Step::Resolve | Step::Connect | Step::Handshake, source, .. } => {
+                TransferError::Lost {
+                    step: TransferStep::Resolve | TransferStep::Connect | TransferStep::Handshake,
+                    source,
+                    ..
+                } => {
                     format!(
                         "cannot connect to node {endpoint} ({source}): is --metadata-server the one that node uses?"
                     )
                 }
-                TransferError::Timeout { step: Step::Resolve | Step::Connect | Step::Handshake, limit, .. } => format!(
+                TransferError::Timeout {
+                    step: TransferStep::Resolve | TransferStep::Connect | TransferStep::Handshake,
+                    limit,
+                    ..
+                } => format!(
                     "cannot connect to node {endpoint} (no answer within {}): is --metadata-server the one that node uses?",
                     show_duration(*limit)
                 ),

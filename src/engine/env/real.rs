@@ -109,7 +109,7 @@ impl Net for RealNet {
         for address in lookup_host((at.host.as_str(), at.port)).await? {
             match socket::listen(address, BACKLOG) {
                 Ok(listener) => {
-                    socket::end_with_the_peers_host(&listener)?;
+                    socket::enable_keepalive(&listener)?;
                     listener.set_nonblocking(true)?;
                     let listener = TcpListener::from_std(listener)?;
                     return Ok(RealListener { port: listener.local_addr()?.port(), listener });
@@ -130,7 +130,7 @@ impl Net for RealNet {
 
     fn note_arrivals(stream: &TcpStream) {
         // If the kernel refuses, all ages are zero, which means "not available".
-        let _ = socket::note_arrivals(stream);
+        let _ = socket::enable_rx_timestamps(stream);
     }
 
     fn poll_read_aged(
@@ -143,7 +143,7 @@ impl Net for RealNet {
             let mut got = None;
             let tried = stream.try_io(Interest::READABLE, || {
                 let room = buf.initialize_unfilled();
-                let (count, age) = socket::receive_aged(stream.as_fd(), room)?;
+                let (count, age) = socket::receive_with_age(stream.as_fd(), room)?;
                 got = Some((count, age));
                 // A short read means that the socket is empty and the next event reports new bytes. `WouldBlock` saves a system call.
                 if 0 < count && count < room.len() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::transfer::{PeerCounters, RailFigures};
+use crate::engine::transfer::{PeerCounters, RailCounters};
 
 /// Schema of the document.
 pub const SCHEMA: &str = "mcctl.node.transport/1";
@@ -95,17 +95,17 @@ impl DeviceFailures {
 
 impl TransportStats {
     /// The statistics of an engine that uses `transport`.
-    pub fn new(transport: &str, peers: Vec<PeerCounters>, rails: Vec<RailFigures>) -> TransportStats {
+    pub fn new(transport: &str, peers: Vec<PeerCounters>, rails: Vec<RailCounters>) -> TransportStats {
         let word = |up: bool| if up { "up" } else { "down" }.to_owned();
         let peer = |peer: PeerCounters| PeerStats {
             segment: peer.segment,
-            transport: peer.over.to_owned(),
+            transport: peer.transport.to_owned(),
             state: word(!peer.down),
             read_bytes: peer.flow.read_bytes,
             written_bytes: peer.flow.written_bytes,
             failures: peer.flow.failures,
         };
-        let device = |rail: RailFigures| DeviceStats {
+        let device = |rail: RailCounters| DeviceStats {
             state: word(rail.up),
             device: rail.device,
             port: rail.port,
@@ -123,8 +123,8 @@ impl TransportStats {
                 peer: rail.failures.peer,
             },
         };
-        // The own segment is accessed without a transport.
-        let others = peers.into_iter().filter(|peer| peer.over != "memory");
+        // The local segment is accessed without a transport.
+        let others = peers.into_iter().filter(|peer| peer.transport != "memory");
         let mut peers: Vec<PeerStats> = others.map(peer).collect();
         peers.sort_unstable_by(|a, b| a.segment.cmp(&b.segment));
         let devices = rails.into_iter().map(device).collect();
@@ -192,12 +192,12 @@ mod tests {
     use super::*;
     use crate::engine::transfer::RailFailures;
 
-    fn peer(segment: &str, over: &'static str, down: bool) -> PeerCounters {
-        PeerCounters { segment: segment.into(), over, flow: Default::default(), down }
+    fn peer(segment: &str, transport: &'static str, down: bool) -> PeerCounters {
+        PeerCounters { segment: segment.into(), transport, flow: Default::default(), down }
     }
 
-    fn rail() -> RailFigures {
-        RailFigures {
+    fn rail() -> RailCounters {
+        RailCounters {
             device: "rxe0".into(),
             port: 1,
             gid: "1 ::ffff:192.0.2.1".into(),

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::engine::sys::{Tree, host};
+use crate::engine::sys::{FileTree, host};
 use crate::engine::topology::device::{self, Device};
 use crate::engine::topology::finding::Finding;
 use crate::engine::topology::interface::{self, Interface};
@@ -94,7 +94,7 @@ const IPC_LOCK: u64 = 1 << 14;
 
 impl Host {
     /// Read a host's files.
-    pub fn read(tree: &Tree) -> Host {
+    pub fn read(tree: &FileTree) -> Host {
         let mut reader = Reader { tree, findings: Vec::new() };
         let devices = device::read(&mut reader);
         let rdma = match &devices {
@@ -212,7 +212,7 @@ fn nodes(reader: &mut Reader<'_>) -> Vec<Node> {
 
 impl Memlock {
     /// What this process may lock; `None` where its files do not tell.
-    pub fn read(tree: &Tree) -> Option<Memlock> {
+    pub fn read(tree: &FileTree) -> Option<Memlock> {
         memlock(&mut Reader { tree, findings: Vec::new() })
     }
 }

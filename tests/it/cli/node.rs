@@ -299,7 +299,7 @@ fn a_second_node_of_one_name_is_warned_of_without_a_metadata_service_and_refused
     let mut first = start(&node_args(rpc, &[&name, &http]));
     first.line_with("Store service started successfully");
     let run = run(&node_args(rpc, &[&name, &http, "--log-level=off"]));
-    assert!(run.fails(2).contains("is taken by a running engine at "), "{run:?}");
+    assert!(run.fails(2).contains("is in use by a running engine at "), "{run:?}");
 }
 
 #[test]

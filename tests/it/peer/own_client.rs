@@ -11,7 +11,9 @@ use mcctl::engine::env::RealEnv;
 use mcctl::engine::store::{ClientConfig, Node, NodeConfig, PutOutcome, StoreError};
 use mcctl::engine::sys::memory::Memory;
 use mcctl::engine::sys::pages::MemoryPolicy;
-use mcctl::engine::transfer::{Op, OpKind, Protocol, RdmaWish, RemoteAddr, TransferConfig, TransferSettings};
+use mcctl::engine::transfer::{
+    Op, OpKind, RdmaOptions, RemoteAddr, TransferConfig, TransferProtocol, TransferSettings,
+};
 use mcctl::engine::wire::Text;
 use mcctl::engine::wire::types::{ObjectMeta, ReplicaLocation, ReplicaType, ReplicateConfig};
 use nix::sys::signal::Signal;
@@ -149,9 +151,9 @@ async fn library_of(cluster: &Cluster, segment: u64, client: ClientConfig) -> No
         engine: TransferConfig {
             local_server_name: String::new(),
             metadata: cluster.master.metadata(cluster.how).parse().unwrap(),
-            protocol: Protocol::Tcp,
+            protocol: TransferProtocol::Tcp,
             announce_host: Some("127.0.0.1".to_owned()),
-            rdma: RdmaWish::default(),
+            rdma: RdmaOptions::default(),
             settings: TransferSettings::default(),
         },
         client,

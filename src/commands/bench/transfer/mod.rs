@@ -25,7 +25,7 @@ use crate::engine::load::LatencySummary;
 use crate::engine::metadata::MetadataUri;
 use crate::engine::sys::{Memory, MemoryError, MemoryPolicy, MemorySource};
 use crate::engine::transfer::{
-    Access, OpKind, Protocol, TransferConfig, TransferEngine, TransferError, TransferSettings,
+    Access, OpKind, TransferConfig, TransferEngine, TransferError, TransferProtocol, TransferSettings,
 };
 
 /// The role of this process.
@@ -106,7 +106,7 @@ pub fn run(args: &Args) -> Outcome {
     }
     let lookup = |name: &str| args.upstream.variable(name, |name| std::env::var(name).ok());
     let transport = args.upstream.transport(&args.transport).transport(lookup)?;
-    args.upstream.check(transport.protocol == Protocol::Rdma)?;
+    args.upstream.check(transport.protocol == TransferProtocol::Rdma)?;
     let (settings, mut warnings) = TransferSettings::from_env(&lookup);
     let (policy, more) = MemoryPolicy::from_env(&lookup);
     warnings.extend(more);

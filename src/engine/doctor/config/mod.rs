@@ -10,7 +10,7 @@ use crate::engine::env::Env;
 use crate::engine::lint::{
     ParsedDeployment, Process, ReadError, SourceFile, check_deployment, environment, read, running_process,
 };
-use crate::engine::sys::Tree;
+use crate::engine::sys::FileTree;
 
 /// The catalogue: that of `lint`.
 pub use crate::engine::lint::CHECKS;
@@ -46,7 +46,7 @@ pub fn file(name: &str, bytes: &[u8]) -> Option<ReadError> {
 }
 
 /// The process `pid`; `None` where there is none, or none of SGLang, Mooncake or mcctl.
-pub fn process(tree: &Tree, pid: u32) -> Option<Process> {
+pub fn process(tree: &FileTree, pid: u32) -> Option<Process> {
     let bytes = |name: &str| {
         let mut bytes = Vec::new();
         let file = tree.open(&format!("/proc/{pid}/{name}")).ok()??;
@@ -60,7 +60,7 @@ pub fn process(tree: &Tree, pid: u32) -> Option<Process> {
 }
 
 /// All processes of SGLang, Mooncake and mcctl that can be seen, but `own`.
-pub fn processes(tree: &Tree, own: u32) -> Vec<Process> {
+pub fn processes(tree: &FileTree, own: u32) -> Vec<Process> {
     let names = tree.names("/proc").ok().flatten().unwrap_or_default();
     let pids = names.iter().filter_map(|name| name.parse().ok()).filter(|pid| *pid != own);
     pids.filter_map(|pid| process(tree, pid)).take(PROCESSES_MAX).collect()

@@ -1,4 +1,4 @@
-//! Answering on our own handshake port.
+//! Server side of the handshake port.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,51 +17,51 @@ use crate::engine::wire::json::{
     is_json, payload_len, probe_answer,
 };
 
-/// Most exchanges at a time. For a further one the exchange is ended whose peer has been silent longest; if all have sent their requests,
-/// it waits to be accepted.
+/// Maximum number of concurrent exchanges. For one more, the exchange whose peer has been silent longest is closed. If
+/// all peers have sent their requests, the new connection waits to be accepted.
 const EXCHANGES_MAX: usize = 256;
-/// Most connection requests that are worked on at a time; others wait, and metadata is answered meanwhile.
+/// Maximum number of connection requests handled at once. Others wait, while metadata is still served.
 const CONNECTIONS_MAX: usize = 64;
-/// The pause after a failed accept.
+/// Pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What the engine answers with.
-pub trait Answers: Send + Sync {
-    /// Our segment document; `None` while there is none.
+/// The engine's handlers for requests.
+pub trait HandshakeHandler: Send + Sync {
+    /// Our segment document. `None` until it exists.
     fn segment(&self) -> Option<String>;
-    /// A peer wants to connect: what it is told. Called on a thread that may block.
-    fn connected(&self, request: Connection) -> Connection;
-    /// A peer sent a message; is it taken?
-    fn notified(&self, message: NotifyMessage) -> bool;
+    /// Handles a connection request and returns the reply. Called on a thread that may block.
+    fn on_connection(&self, request: Connection) -> Connection;
+    /// Handles a message of a peer. Returns whether it is accepted.
+    fn on_message(&self, message: NotifyMessage) -> bool;
 }
 
-/// How much time and room an exchange gets.
+/// Time and size limits of an exchange.
 #[derive(Clone, Copy, Debug)]
-pub struct ServeLimits {
-    /// For the whole request to arrive, for the reply to leave, and for the peer to close: each.
+pub struct HandshakeLimits {
+    /// Limit for each of: receiving the whole request, sending the reply, and waiting for the peer to close.
     pub step: Duration,
-    /// For working out the answer to a connection request, which may need a call of our own.
+    /// Limit for handling a connection request, which may itself need a call to a peer.
     pub connect: Duration,
-    /// Longest request, bytes.
+    /// Maximum size of a request, bytes.
     pub bytes_max: usize,
 }
 
-impl Default for ServeLimits {
-    fn default() -> ServeLimits {
-        ServeLimits { step: Duration::from_secs(5), connect: Duration::from_secs(30), bytes_max: 1 << 20 }
+impl Default for HandshakeLimits {
+    fn default() -> HandshakeLimits {
+        HandshakeLimits { step: Duration::from_secs(5), connect: Duration::from_secs(30), bytes_max: 1 << 20 }
     }
 }
 
-/// Answer everybody who connects to `listener`, until dropped.
+/// Serves every connection to `listener` until dropped.
 pub async fn serve<E: Env>(
     env: E,
     mut listener: <E::Net as Net>::Listener,
-    answers: Arc<dyn Answers>,
-    limits: ServeLimits,
+    answers: Arc<dyn HandshakeHandler>,
+    limits: HandshakeLimits,
 ) {
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut exchanges = JoinSet::new();
-    // In the order in which they were accepted, with whether the request has arrived.
+    // In the order of acceptance, each with a flag that is set once its request has arrived.
     let mut under_way: VecDeque<(AbortHandle, Arc<AtomicBool>)> = VecDeque::new();
     let (mut failed, mut ended) = (0u64, 0u64);
     loop {
@@ -113,7 +113,7 @@ pub async fn serve<E: Env>(
 
 /// Why an exchange ended without a reply.
 #[derive(Debug, thiserror::Error)]
-enum End {
+enum ExchangeError {
     #[error("the peer took too long")]
     Late,
     #[error(transparent)]
@@ -127,57 +127,57 @@ enum End {
 async fn exchange<E: Env>(
     env: &E,
     mut stream: <E::Net as Net>::Stream,
-    answers: Arc<dyn Answers>,
+    answers: Arc<dyn HandshakeHandler>,
     connections: &Semaphore,
-    limits: ServeLimits,
+    limits: HandshakeLimits,
     arrived: &AtomicBool,
-) -> Result<(), End> {
+) -> Result<(), ExchangeError> {
     let request = async {
         let mut header = [0; HEADER_BYTES];
         stream.read_exact(&mut header).await?;
         let mut payload = vec![0; payload_len(header, limits.bytes_max)?];
         stream.read_exact(&mut payload).await?;
-        Ok::<_, End>(payload)
+        Ok::<_, ExchangeError>(payload)
     };
-    let payload = deadline(env, limits.step, request).await.map_err(|_| End::Late)??;
+    let payload = deadline(env, limits.step, request).await.map_err(|_| ExchangeError::Late)??;
     arrived.store(true, Ordering::Relaxed);
     let reply = if Frame::split(&payload).kind() == Kind::Connection {
         let work = async {
             let _turn = connections.acquire().await;
             tokio::task::spawn_blocking(move || answer(&payload, &*answers)).await
         };
-        // A panic there is the transport's; the peer gets no reply.
-        deadline(env, limits.connect, work).await.map_err(|_| End::Late)?.unwrap_or(None)
+        // A panic there is the transport's. The peer gets no reply.
+        deadline(env, limits.connect, work).await.map_err(|_| ExchangeError::Late)?.unwrap_or(None)
     } else {
         answer(&payload, &*answers)
     };
-    let reply = reply.ok_or(End::NotJson)?;
+    let reply = reply.ok_or(ExchangeError::NotJson)?;
     let send = async {
         stream.write_all(&reply).await?;
         stream.shutdown().await
     };
-    deadline(env, limits.step, send).await.map_err(|_| End::Late)??;
-    // The peer closes; we only see to it that it has the time to read before we do.
+    deadline(env, limits.step, send).await.map_err(|_| ExchangeError::Late)??;
+    // The peer closes first. This wait gives it time to read the reply.
     let mut rest = [0; 64];
     let _ = deadline(env, limits.step, async { while matches!(stream.read(&mut rest).await, Ok(1..)) {} }).await;
     Ok(())
 }
 
-/// The reply's bytes; `None` for a request that gets none.
-fn answer(payload: &[u8], answers: &dyn Answers) -> Option<Vec<u8>> {
+/// Returns the reply's bytes, or `None` if the request gets no reply.
+fn answer(payload: &[u8], answers: &dyn HandshakeHandler) -> Option<Vec<u8>> {
     let request = Frame::split(payload);
     if !is_json(request.json()) {
         return None;
     }
     let json = match request.kind() {
         Kind::Connection => match Connection::from_json(request.json()) {
-            Ok(connection) => answers.connected(connection),
+            Ok(connection) => answers.on_connection(connection),
             Err(error) => Connection::refusal(error.to_string()),
         }
         .to_json(),
         Kind::Metadata => answers.segment().unwrap_or_else(|| "null".to_owned()),
         Kind::Notify => {
-            let taken = NotifyMessage::from_json(request.json()).is_ok_and(|message| answers.notified(message));
+            let taken = NotifyMessage::from_json(request.json()).is_ok_and(|message| answers.on_message(message));
             if taken { NotifyMessage::accepted() } else { NotifyMessage::default() }.to_json()
         }
         Kind::Probe => probe_answer().to_owned(),
@@ -189,11 +189,11 @@ fn answer(payload: &[u8], answers: &dyn Answers) -> Option<Vec<u8>> {
     Some(reply.encode())
 }
 
-/// Read what answers a notify.
+/// Parses the reply to a notify request. Returns whether the message was accepted.
 ///
 /// # Errors
-/// It is no notify message.
-pub(in crate::engine::transfer) fn was_taken(from: &str, json: &[u8]) -> Result<bool, TransferError> {
+/// Fails if it is not a notify message.
+pub(in crate::engine::transfer) fn is_notify_accepted(from: &str, json: &[u8]) -> Result<bool, TransferError> {
     let reply =
         NotifyMessage::from_json(json).map_err(|source| TransferError::Document { from: from.to_owned(), source })?;
     Ok(!reply.message.is_empty())
@@ -209,17 +209,17 @@ mod tests {
     #[derive(Default)]
     struct Fixed(Mutex<Vec<NotifyMessage>>);
 
-    impl Answers for Fixed {
+    impl HandshakeHandler for Fixed {
         fn segment(&self) -> Option<String> {
             Some("{\"name\":\"me\"}".to_owned())
         }
-        fn connected(&self, request: Connection) -> Connection {
+        fn on_connection(&self, request: Connection) -> Connection {
             match request.peer_nic_path.as_str() {
                 "" => Connection::default(),
                 path => Connection::refusal(format!("no {path}")),
             }
         }
-        fn notified(&self, message: NotifyMessage) -> bool {
+        fn on_message(&self, message: NotifyMessage) -> bool {
             let mut taken = self.0.lock().unwrap();
             taken.push(message);
             taken.len() < 2
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_is_answered_in_kind() {
+    fn each_request_kind_gets_its_reply() {
         assert_eq!(ask(b"\x01{}\n").unwrap(), "\x01{\"name\":\"me\"}\n");
         assert_eq!(ask(b"\x03{}\n").unwrap(), "\x03{\"status\":\"success\"}\n");
         let notify = b"\x02{\"name\":\"n1\",\"notify_msg\":\"hello\"}\n";
@@ -242,12 +242,12 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_form_is_answered_without_a_type() {
+    fn untyped_requests_get_untyped_replies() {
         assert_eq!(ask(b"{\"qp_num\":[1]}\n").unwrap(), format!("{TCP_ONLY_CONNECTION}\n"));
     }
 
     #[test]
-    fn a_connection_request_that_cannot_be_read_is_refused_with_the_reason() {
+    fn an_unreadable_connection_request_is_refused_with_a_reason() {
         let asked = |json: &str| ask(format!("\0{json}").as_bytes()).unwrap();
         assert!(asked(r#"{"peer_nic_path":"a@b"}"#).ends_with("\"reply_msg\":\"no a@b\"}\n"));
         let refused = asked(r#"{"ctrl_channel":true,"peer_nic_path":"__ctrl__"}"#);
@@ -256,20 +256,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_gets_no_reply_and_a_message_too_many_an_empty_one() {
+    fn invalid_json_gets_no_reply_and_a_refused_message_an_empty_one() {
         assert_eq!(ask(b"\x01nonsense"), None);
         assert_eq!(ask(b"GET / HTTP/1.1\r\n"), None);
         assert_eq!(ask(b""), None);
         let full = Fixed::default();
-        full.notified(NotifyMessage::default());
+        full.on_message(NotifyMessage::default());
         let reply = answer(b"\x02{}", &full).unwrap();
         assert!(reply.ends_with(b"{\"name\":\"\",\"notify_msg\":\"\"}\n"));
-        assert!(!was_taken("x", &reply[HEADER_BYTES + 1..]).unwrap());
+        assert!(!is_notify_accepted("x", &reply[HEADER_BYTES + 1..]).unwrap());
     }
 
     proptest! {
         #[test]
-        fn any_payload_is_answered_or_not(payload in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn arbitrary_payloads_do_not_panic(payload in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _ = answer(&payload, &Fixed::default());
         }
     }

@@ -1,63 +1,64 @@
-//! The bytes that a target has received and not looked at yet: headers, mostly, since a peer may send several requests at once.
+//! The receive buffer of a target's connection. It mostly holds headers, since a peer may send several requests at
+//! once.
 
 use std::io::{self, Read};
 use std::net::TcpStream;
 
-use crate::engine::transfer::tcp::codec::{HEADER_BYTES, Header};
-use crate::engine::transfer::tcp::lane::RUN_MAX;
+use crate::engine::transfer::tcp::codec::{HEADER_BYTES, RequestFrame};
+use crate::engine::transfer::tcp::connection::RUN_MAX;
 use crate::engine::transfer::transport::OpKind;
 
-/// What is received in one call: the headers of a run of reads.
+/// Bytes received per call: the headers of a run of reads.
 const HEADERS_BYTES: usize = RUN_MAX * HEADER_BYTES;
-/// What is received in one call after a small write: likely another one, with its bytes. That copies them once more, and saves more
-/// than that in system calls.
+/// Bytes received per call after a small write, since another one with its bytes is likely to follow. The extra copy
+/// costs less than the system calls it saves.
 const WRITES_BYTES: usize = 32 << 10;
-/// The largest small write.
+/// Maximum size of a small write.
 const SMALL_BYTES: u64 = 8 << 10;
 
-/// Received bytes.
-pub(super) struct Inbox {
+/// Received bytes that are not processed yet.
+pub(super) struct ReceiveBuffer {
     bytes: Vec<u8>,
     from: usize,
     to: usize,
     ahead: usize,
 }
 
-impl Inbox {
-    pub(super) fn new() -> Inbox {
-        Inbox { bytes: vec![0; HEADERS_BYTES], from: 0, to: 0, ahead: HEADERS_BYTES }
+impl ReceiveBuffer {
+    pub(super) fn new() -> ReceiveBuffer {
+        ReceiveBuffer { bytes: vec![0; HEADERS_BYTES], from: 0, to: 0, ahead: HEADERS_BYTES }
     }
 
-    /// The next header, if it is here whole.
-    pub(super) fn header(&mut self) -> Option<Header> {
-        let header = Header::decode(self.bytes[self.from..self.to].first_chunk()?);
+    /// Removes the next header, if it has arrived completely.
+    pub(super) fn header(&mut self) -> Option<RequestFrame> {
+        let header = RequestFrame::decode(self.bytes[self.from..self.to].first_chunk()?);
         self.from += HEADER_BYTES;
         let small_write = header.kind == OpKind::Write && header.size <= SMALL_BYTES;
         self.ahead = if small_write { WRITES_BYTES } else { HEADERS_BYTES };
         Some(header)
     }
 
-    /// The next bytes, at most `most`.
+    /// Removes the next bytes, at most `most`.
     pub(super) fn take(&mut self, most: usize) -> &[u8] {
         let begin = self.from;
         self.from += most.min(self.to - begin);
         &self.bytes[begin..self.from]
     }
 
-    /// Is the next header here whole?
+    /// Whether the next header has arrived completely.
     pub(super) fn has_header(&self) -> bool {
         self.to - self.from >= HEADER_BYTES
     }
 
-    /// Is nothing here?
+    /// Whether the buffer is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.from == self.to
     }
 
-    /// Receive more, in one call. False when the peer has closed.
+    /// Receives more bytes in one call. Returns false if the peer has closed.
     ///
     /// # Errors
-    /// The socket's.
+    /// Fails with the socket's error.
     pub(super) fn receive(&mut self, mut stream: &TcpStream) -> io::Result<bool> {
         self.bytes.copy_within(self.from..self.to, 0);
         (self.from, self.to) = (0, self.to - self.from);

@@ -1,6 +1,6 @@
-//! Small files below a root folder: `/` for this host, elsewhere a copy of some host's `/sys`, `/proc` and `/dev`.
+//! Small files below a root folder: `/` for this host, or a copy of a host's `/sys`, `/proc` and `/dev`.
 //!
-//! Only reads, never outside the root (a link that leads out is as good as absent), and never more than a bound.
+//! Only reads, and only inside the root: a link that leads outside counts as absent. All sizes are bounded.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -8,81 +8,81 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access};
 
-/// The most of a file that is read, bytes.
+/// Maximum size read of a file, bytes.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
-/// The most entries of a folder that are looked at.
+/// Maximum number of folder entries read.
 pub const NAMES_MAX: usize = 8192;
 
-/// A file is there and cannot be read.
+/// A file exists but cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {path}")]
-pub struct Unreadable {
-    /// The path below the root, beginning with `/`.
+pub struct FileReadError {
+    /// Path below the root, beginning with `/`.
     pub path: String,
     #[source]
     pub source: io::Error,
 }
 
-/// A root folder, and what lies below it. All paths are written from that root, beginning with `/`.
+/// A root folder. All paths are relative to that root and begin with `/`.
 #[derive(Clone, Debug)]
-pub struct Tree {
+pub struct FileTree {
     root: PathBuf,
 }
 
-impl Tree {
-    /// The tree below `root`.
+impl FileTree {
+    /// Opens the tree below `root`.
     ///
     /// # Errors
-    /// There is no such folder.
-    pub fn new(root: &Path) -> io::Result<Tree> {
+    /// Fails if the folder does not exist.
+    pub fn new(root: &Path) -> io::Result<FileTree> {
         let root = root.canonicalize()?;
         fs::read_dir(&root)?;
-        Ok(Tree { root })
+        Ok(FileTree { root })
     }
 
-    /// Is it this host itself, and not a copy of some host's files?
+    /// Whether this is the host itself, and not a copy of some host's files.
     pub fn is_this_host(&self) -> bool {
         self.root == Path::new("/")
     }
 
-    /// The text of a file without blanks at its ends; bytes that are no UTF-8 are replaced. `None` where there is no file.
+    /// Returns the text of a file, trimmed. Bytes that are not UTF-8 are replaced. `None` if the file does not exist.
     ///
     /// # Errors
-    /// It is there and cannot be read.
-    pub fn text(&self, path: &str) -> Result<Option<String>, Unreadable> {
-        let Some(place) = self.place(path).map_err(|e| unreadable(path, e))? else { return Ok(None) };
+    /// Fails if the file exists but cannot be read.
+    pub fn text(&self, path: &str) -> Result<Option<String>, FileReadError> {
+        let Some(real_path) = self.real_path(path).map_err(|e| unreadable(path, e))? else { return Ok(None) };
         let read = || {
             let mut bytes = Vec::new();
-            // Only plain files (those of /sys and /proc are): reading a pipe or a device could wait for ever.
-            if !fs::metadata(&place)?.is_file() {
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file"));
+            // Only regular files, like those of /sys and /proc: reading a pipe or a device could block for ever.
+            if !fs::metadata(&real_path)?.is_file() {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
             }
-            File::open(&place)?.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+            File::open(&real_path)?.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
             Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
         };
         read().map(Some).map_err(|e| unreadable(path, e))
     }
 
-    /// A plain file, opened to be read. `None` where there is none.
+    /// Opens a regular file for reading. `None` if it does not exist.
     ///
     /// # Errors
-    /// It is there and cannot be opened, or is no plain file.
-    pub fn open(&self, path: &str) -> Result<Option<File>, Unreadable> {
-        let Some(place) = self.place(path).map_err(|e| unreadable(path, e))? else { return Ok(None) };
-        match fs::metadata(&place) {
-            Ok(data) if data.is_file() => File::open(&place).map(Some).map_err(|e| unreadable(path, e)),
-            Ok(_) => Err(unreadable(path, io::Error::new(io::ErrorKind::InvalidInput, "not a plain file"))),
+    /// Fails if it exists but cannot be opened or is not a regular file.
+    pub fn open(&self, path: &str) -> Result<Option<File>, FileReadError> {
+        let Some(real_path) = self.real_path(path).map_err(|e| unreadable(path, e))? else { return Ok(None) };
+        match fs::metadata(&real_path) {
+            Ok(data) if data.is_file() => File::open(&real_path).map(Some).map_err(|e| unreadable(path, e)),
+            Ok(_) => Err(unreadable(path, io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))),
             Err(e) => Err(unreadable(path, e)),
         }
     }
 
-    /// The names in a folder, `mlx5_2` before `mlx5_10`. `None` where there is no folder.
+    /// Returns the names in a folder in natural order (`mlx5_2` before `mlx5_10`). `None` if the folder does not exist.
     ///
     /// # Errors
-    /// It is there and cannot be read.
-    pub fn names(&self, path: &str) -> Result<Option<Vec<String>>, Unreadable> {
-        let Some(place) = self.place(path).map_err(|e| unreadable(path, e))? else { return Ok(None) };
-        let entries = fs::read_dir(place).map_err(|e| unreadable(path, e))?;
+    /// Fails if the folder exists but cannot be read.
+    pub fn names(&self, path: &str) -> Result<Option<Vec<String>>, FileReadError> {
+        let Some(real_path) = self.real_path(path).map_err(|e| unreadable(path, e))? else { return Ok(None) };
+        let entries = fs::read_dir(real_path).map_err(|e| unreadable(path, e))?;
         let mut names = Vec::new();
         for entry in entries.take(NAMES_MAX) {
             let name = entry.map_err(|e| unreadable(path, e))?.file_name();
@@ -92,41 +92,42 @@ impl Tree {
         Ok(Some(names))
     }
 
-    /// Where `path` really lies when all links are followed, from the root; `None` when it is not there.
+    /// Returns `path` with all links followed, relative to the root. `None` if it does not exist.
     pub fn resolve(&self, path: &str) -> Option<String> {
-        let place = self.inside(path).ok()??;
-        let below = place.strip_prefix(&self.root).ok()?;
+        let real_path = self.inside(path).ok()??;
+        let below = real_path.strip_prefix(&self.root).ok()?;
         Some(format!("/{}", below.to_str()?))
     }
 
-    /// May this process read and write `path`?
+    /// Checks that this process may read and write `path`.
     ///
     /// # Errors
-    /// It may not, or there is no such file.
+    /// Fails if it may not, or if the file does not exist.
     pub fn may_read_and_write(&self, path: &str) -> io::Result<()> {
-        let place = self.place(path)?.ok_or(nix::errno::Errno::ENOENT)?;
-        Ok(access(&place, AccessFlags::R_OK | AccessFlags::W_OK)?)
+        let real_path = self.real_path(path)?.ok_or(nix::errno::Errno::ENOENT)?;
+        Ok(access(&real_path, AccessFlags::R_OK | AccessFlags::W_OK)?)
     }
 
-    /// Where to open `path`; `None` where nothing is.
-    fn place(&self, path: &str) -> io::Result<Option<PathBuf>> {
+    /// The real path of `path`. `None` if it does not exist.
+    fn real_path(&self, path: &str) -> io::Result<Option<PathBuf>> {
         if !self.is_this_host() {
             return self.inside(path);
         }
-        // No link leads out of `/`, and following each by hand would be a dozen system calls for a file, of which a host has thousands.
-        let place = self.root.join(path.trim_start_matches('/'));
-        Ok(if_there(fs::metadata(&place))?.map(|_| place))
+        // No link leads out of `/`. Following each one here would cost a dozen system calls per file, and a host has
+        // thousands of files.
+        let real_path = self.root.join(path.trim_start_matches('/'));
+        Ok(optional(fs::metadata(&real_path))?.map(|_| real_path))
     }
 
-    /// The file itself, every link followed; `None` where one leads out of the root.
+    /// The real path, with every link followed. `None` if it is outside the root.
     fn inside(&self, path: &str) -> io::Result<Option<PathBuf>> {
-        let place = if_there(self.root.join(path.trim_start_matches('/')).canonicalize())?;
-        Ok(place.filter(|place| place.starts_with(&self.root)))
+        let real_path = optional(self.root.join(path.trim_start_matches('/')).canonicalize())?;
+        Ok(real_path.filter(|real_path| real_path.starts_with(&self.root)))
     }
 }
 
-/// `None` where there is no such file.
-fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+/// Converts "not found" to `None`.
+fn optional<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
@@ -134,11 +135,11 @@ fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-fn unreadable(path: &str, source: io::Error) -> Unreadable {
-    Unreadable { path: path.to_owned(), source }
+fn unreadable(path: &str, source: io::Error) -> FileReadError {
+    FileReadError { path: path.to_owned(), source }
 }
 
-/// A key that sorts numbers inside names by their value.
+/// A sort key that orders numbers inside names by value.
 fn natural(name: &str) -> Vec<(String, u64)> {
     let mut parts = Vec::new();
     let mut rest = name;
@@ -159,14 +160,14 @@ mod tests {
 
     use super::*;
 
-    fn tree() -> (tempfile::TempDir, Tree) {
+    fn tree() -> (tempfile::TempDir, FileTree) {
         let dir = tempfile::tempdir().unwrap();
-        let tree = Tree::new(dir.path()).unwrap();
+        let tree = FileTree::new(dir.path()).unwrap();
         (dir, tree)
     }
 
     #[test]
-    fn what_is_absent_is_none_and_what_cannot_be_read_names_its_path() {
+    fn missing_files_are_none_and_unreadable_ones_name_their_path() {
         let (dir, tree) = tree();
         fs::write(dir.path().join("a"), " x\n").unwrap();
         assert_eq!(tree.text("/a").unwrap().as_deref(), Some("x"));
@@ -174,17 +175,17 @@ mod tests {
         assert_eq!(tree.names("/none").unwrap(), None);
         assert_eq!(tree.text("/").unwrap_err().path, "/");
         assert_eq!(tree.names("/a").unwrap_err().path, "/a");
-        assert!(!tree.is_this_host() && Tree::new(&dir.path().join("none")).is_err());
+        assert!(!tree.is_this_host() && FileTree::new(&dir.path().join("none")).is_err());
     }
 
     #[test]
-    fn on_this_host_links_may_lead_anywhere() {
+    fn the_root_tree_follows_all_links() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("a"), "x").unwrap();
         for (link, to) in [("there", "a"), ("gone", "none"), ("loop", "loop")] {
             symlink(dir.path().join(to), dir.path().join(link)).unwrap();
         }
-        let host = Tree::new(Path::new("/")).unwrap();
+        let host = FileTree::new(Path::new("/")).unwrap();
         let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
         assert!(host.is_this_host());
         assert_eq!(host.text(&at("there")).unwrap().as_deref(), Some("x"));
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_followed_inside_the_root_and_not_out_of_it() {
+    fn links_are_only_followed_inside_the_root() {
         let (dir, tree) = tree();
         fs::create_dir_all(dir.path().join("devices/x")).unwrap();
         symlink("devices/x", dir.path().join("in")).unwrap();
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn names_sort_by_the_value_of_their_numbers() {
+    fn names_sort_in_natural_order() {
         let (dir, tree) = tree();
         for name in ["mlx5_10", "mlx5_2", "mlx5_bond_0", "erdma_0"] {
             fs::create_dir(dir.path().join(name)).unwrap();
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_is_not_waited_for() {
+    fn pipes_are_not_read() {
         let (dir, tree) = tree();
         nix::unistd::mkfifo(&dir.path().join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         assert!(tree.text("/pipe").is_err());

@@ -1,65 +1,66 @@
-//! What our handshake port answers with; and messages of peers that wait to be fetched. Bounded: the oldest give way.
+//! Answers requests to our handshake port, and queues peers' messages until the owner fetches them. The queue is
+//! bounded: the oldest messages are dropped.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::engine::transfer::directory::OwnSegment;
-use crate::engine::transfer::handshake::Answers;
-use crate::engine::transfer::transport::Calls;
+use crate::engine::transfer::handshake::HandshakeHandler;
+use crate::engine::transfer::transport::ControlPlane;
 use crate::engine::wire::json::{ConnectionMessage as Connection, NotifyMessage};
 
-/// Messages that nobody has fetched; the oldest give way to more.
+/// Maximum number of queued messages. Beyond it the oldest are dropped.
 const NOTICES_MAX: usize = 1024;
-/// What their texts may hold, bytes. A message that is larger by itself is refused.
+/// Maximum total size of the queued texts, bytes. A single message that exceeds it is refused.
 const NOTICES_BYTES_MAX: usize = 1 << 20;
 
-/// What the handshake port answers with: our segment's document, and room for messages.
-pub(super) struct Notices {
+/// The handler of our handshake port: our segment's document, and a queue for messages.
+pub(super) struct Notifications {
     own: Arc<OwnSegment>,
-    calls: Arc<dyn Calls>,
-    queue: Mutex<Queue>,
+    control: Arc<dyn ControlPlane>,
+    queue: Mutex<NotificationQueue>,
 }
 
-impl Notices {
-    /// None yet. `calls` is what the transport may need to answer connection requests.
-    pub(super) fn new(own: Arc<OwnSegment>, calls: Arc<dyn Calls>) -> Notices {
-        Notices { own, calls, queue: Mutex::default() }
+impl Notifications {
+    /// Creates an empty queue. The transport uses `control` to answer connection requests.
+    pub(super) fn new(own: Arc<OwnSegment>, control: Arc<dyn ControlPlane>) -> Notifications {
+        Notifications { own, control, queue: Mutex::default() }
     }
 
-    /// Those that came since the last call.
+    /// Returns the messages received since the last call.
     pub(super) fn take(&self) -> Vec<NotifyMessage> {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.bytes = 0;
         std::mem::take(&mut queue.messages).into()
     }
 
-    /// How many were dropped because nobody fetched them.
+    /// Number of messages dropped because they were not fetched.
     pub(super) fn dropped(&self) -> u64 {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).dropped
     }
 }
 
-impl Answers for Notices {
+impl HandshakeHandler for Notifications {
     fn segment(&self) -> Option<String> {
         Some(self.own.document())
     }
 
-    fn connected(&self, request: Connection) -> Connection {
-        self.own.transport.accept(request, &*self.calls)
+    fn on_connection(&self, request: Connection) -> Connection {
+        self.own.transport.accept(request, &*self.control)
     }
 
-    fn notified(&self, message: NotifyMessage) -> bool {
+    fn on_message(&self, message: NotifyMessage) -> bool {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let before = queue.dropped;
         let taken = queue.push(message);
         let first = before == 0 && queue.dropped > 0;
         drop(queue);
         if first {
-            // Once: who sends a thousand of them is not to fill the log as well.
+            // Logged once, so that a peer that sends thousands of messages cannot fill the log.
             tracing::warn!(
                 messages_max = NOTICES_MAX,
                 bytes_max = NOTICES_BYTES_MAX,
-                "messages of peers wait and nobody fetches them; dropping the oldest"
+                "queue of peers' messages is full; dropping the oldest"
             );
         }
         taken
@@ -67,14 +68,14 @@ impl Answers for Notices {
 }
 
 #[derive(Default)]
-struct Queue {
+struct NotificationQueue {
     messages: VecDeque<NotifyMessage>,
     bytes: usize,
     dropped: u64,
 }
 
-impl Queue {
-    /// Take `message`, unless there would be no room for it even without the others.
+impl NotificationQueue {
+    /// Adds `message`, unless it exceeds the size limit by itself.
     fn push(&mut self, message: NotifyMessage) -> bool {
         let more = bytes(&message);
         if more > NOTICES_BYTES_MAX {
@@ -104,8 +105,8 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_messages_the_oldest_give_way() {
-        let mut queue = Queue::default();
+    fn a_full_queue_drops_the_oldest_message() {
+        let mut queue = NotificationQueue::default();
         for i in 0..NOTICES_MAX + 3 {
             assert!(queue.push(message(&i.to_string(), 1)));
         }
@@ -113,8 +114,8 @@ mod tests {
     }
 
     #[test]
-    fn messages_hold_no_more_than_their_bytes_and_one_too_large_by_itself_is_refused() {
-        let mut queue = Queue::default();
+    fn the_queue_is_bounded_by_bytes_and_refuses_oversized_messages() {
+        let mut queue = NotificationQueue::default();
         assert!(!queue.push(message("n", NOTICES_BYTES_MAX)));
         for name in ["a", "b", "c"] {
             assert!(queue.push(message(name, NOTICES_BYTES_MAX / 4)));

@@ -1,4 +1,4 @@
-//! A queue pair: one end of a reliable connection.
+//! Queue pairs of reliable connections.
 
 use std::ffi::c_int;
 use std::fmt;
@@ -10,45 +10,51 @@ use ibverbs_sys as ffi;
 use ibverbs_sys::ibv_qp_attr_mask as mask;
 use ibverbs_sys::ibv_qp_state as qps;
 
-use super::{Chain, Domain, Queue, left_behind, outcome};
-use crate::engine::sys::verbs::{Caps, PairState, Refused, VerbsError, Way};
+use super::{CompletionQueue, ProtectionDomain, WorkRequestList, is_leaked, outcome};
+use crate::engine::sys::verbs::{PathAttributes, PostError, QpCaps, QpState, VerbsError};
 
-/// Most READs under way on one pair, each way; Mooncake's number.
+/// Maximum number of outstanding READs per queue pair and direction. Mooncake's value.
 const READS_MAX: u32 = 16;
-/// Code of how long a receiver that is not ready asks to wait (0.64 ms); Mooncake's.
+/// RNR timer code (0.64 ms). Mooncake's value.
 const MIN_RNR_TIMER: u8 = 12;
-/// Code of how long an acknowledgement may take (4.096 us << 14 = 67 ms); Mooncake's.
+/// Timeout code of an acknowledgement (4.096 us << 14 = 67 ms). Mooncake's value.
 const TIMEOUT: u8 = 14;
-/// How often a packet is sent again; Mooncake's, and the most there is.
+/// Retry count of a packet. Mooncake's value, and the maximum.
 const RETRIES: u8 = 7;
-/// How often a receiver that is not ready is asked again: 7 is for ever; Mooncake's. (Nothing here needs a receiver to be ready.)
+/// RNR retry count: 7 is infinite. Mooncake's value. (Nothing here requires a receiver to be ready.)
 const RNR_RETRIES: u8 = 7;
 
-/// One end of a reliable connection, for READs and WRITEs. Nothing is ever received by requests.
-pub struct Pair {
+/// A queue pair of a reliable connection, for READs and WRITEs. Never receives messages.
+pub struct QueuePair {
     qp: NonNull<ffi::ibv_qp>,
     number: u32,
-    caps: Caps,
-    /// As this side last set it, and the lock under which it is set and posted: a driver may reset a pair's queue without one.
-    state: Mutex<PairState>,
-    domain: Arc<Domain>,
-    queue: Arc<Queue>,
+    caps: QpCaps,
+    /// The state last set by this side. The lock also guards posting, because a driver may reset a queue pair's queue
+    /// without a lock.
+    state: Mutex<QpState>,
+    domain: Arc<ProtectionDomain>,
+    queue: Arc<CompletionQueue>,
 }
 
-// SAFETY: it is not tied to a thread, and verbs are thread-safe.
-unsafe impl Send for Pair {}
-// SAFETY: as above; what the library changes in a pair (state, queue) is asked for under `state`'s lock.
-unsafe impl Sync for Pair {}
+// SAFETY: not tied to a thread, and verbs are thread-safe.
+unsafe impl Send for QueuePair {}
+// SAFETY: as above. Everything that the library changes in a queue pair (state, queue) is accessed under `state`'s
+// lock.
+unsafe impl Sync for QueuePair {}
 
-impl Pair {
-    /// A new one in `domain`, whose completions come into `queue`.
+impl QueuePair {
+    /// Creates a queue pair in `domain`, with completions in `queue`.
     ///
     /// # Errors
-    /// The device has no more, or `caps` are more than it can do; the two are of different devices.
-    pub fn new(domain: &Arc<Domain>, queue: &Arc<Queue>, caps: Caps) -> Result<Pair, VerbsError> {
+    /// Fails if the device has no more, if `caps` exceed its limits, or if the two are of different devices.
+    pub fn new(
+        domain: &Arc<ProtectionDomain>,
+        queue: &Arc<CompletionQueue>,
+        caps: QpCaps,
+    ) -> Result<QueuePair, VerbsError> {
         let device = domain.device();
         let failed = |source| {
-            let detail = format!(" with {} requests of {} stretches, {} bytes inline", caps.wr, caps.sge, caps.inline);
+            let detail = format!(" with {} work requests of {} SGEs, {} bytes inline", caps.wr, caps.sge, caps.inline);
             device.error("ibv_create_qp", detail, source)
         };
         if !device.is(queue.device()) {
@@ -60,7 +66,7 @@ impl Pair {
             qp_type: ffi::ibv_qp_type::IBV_QPT_RC,
             cap: ffi::ibv_qp_cap {
                 max_send_wr: caps.wr,
-                // nothing is ever received by requests; not 0, which not every driver takes
+                // Nothing is ever received. Not 0, because some drivers reject it.
                 max_recv_wr: 1,
                 max_send_sge: caps.sge,
                 max_recv_sge: 1,
@@ -68,60 +74,61 @@ impl Pair {
             },
             ..ffi::ibv_qp_init_attr::default()
         };
-        // SAFETY: domain and queue are valid, of one device, and held by the pair; `attr` is for reading and writing.
+        // SAFETY: domain and queue are valid, of one device, and held by the queue pair. `attr` is readable and
+        // writable.
         let qp = NonNull::new(unsafe { ffi::ibv_create_qp(domain.raw(), &raw mut attr) })
             .ok_or_else(|| failed(io::Error::last_os_error()))?;
-        Ok(Pair {
+        Ok(QueuePair {
             qp,
-            // SAFETY: the library made it; its number never changes.
+            // SAFETY: the library created it, and its number never changes.
             number: unsafe { (*qp.as_ptr()).qp_num },
-            caps: Caps { wr: attr.cap.max_send_wr, sge: attr.cap.max_send_sge, inline: attr.cap.max_inline_data },
-            state: Mutex::new(PairState::Reset),
+            caps: QpCaps { wr: attr.cap.max_send_wr, sge: attr.cap.max_send_sge, inline: attr.cap.max_inline_data },
+            state: Mutex::new(QpState::Reset),
             domain: Arc::clone(domain),
             queue: Arc::clone(queue),
         })
     }
 
-    /// Its number, by which its peer reaches it.
+    /// The QP number, by which the peer addresses it.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// What it can hold: at least what was asked for.
-    pub fn caps(&self) -> Caps {
+    /// The actual capabilities: at least the requested ones.
+    pub fn caps(&self) -> QpCaps {
         self.caps
     }
 
-    /// Where its completions come.
-    pub fn queue(&self) -> &Arc<Queue> {
+    /// The completion queue.
+    pub fn queue(&self) -> &Arc<CompletionQueue> {
         &self.queue
     }
 
-    /// Give it a port, from 1, and a row of the port's P_Key table. It must be new, or reset.
+    /// Moves it to INIT with a port (counted from 1) and a P_Key index. It must be in RESET.
     ///
     /// # Errors
-    /// It is not, or there is no such port or row.
+    /// Fails if it is in another state, or if the port or index does not exist.
     pub fn init(&self, port: u8, pkey_index: u16) -> Result<(), VerbsError> {
         let mut attr = ffi::ibv_qp_attr {
             qp_state: qps::IBV_QPS_INIT,
             port_num: port,
             pkey_index,
-            // What peers may do at most. LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC: Mooncake's 15. No region here allows
-            // atomics.
+            // Maximum rights of peers: LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC, Mooncake's 15. No memory
+            // region here allows atomics.
             qp_access_flags: 0xf,
             ..ffi::ibv_qp_attr::default()
         };
         let what = mask::IBV_QP_STATE | mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_ACCESS_FLAGS;
-        self.modify("ibv_modify_qp to INIT", &mut attr, what, PairState::Init, || {
+        self.modify("ibv_modify_qp to INIT", &mut attr, what, QpState::Init, || {
             format!("port {port}, P_Key {pkey_index}")
         })
     }
 
-    /// Connect it: ready to receive, then ready to send. It must have a port.
+    /// Connects it: moves it to RTR, then to RTS. It must be in INIT.
     ///
     /// # Errors
-    /// Which of the two steps failed, and all that was asked for. It is then to be reset, or given up.
-    pub fn connect(&self, way: &Way) -> Result<(), VerbsError> {
+    /// Fails with the failed step and its arguments. The queue pair must then be reset or dropped.
+    pub fn connect(&self, way: &PathAttributes) -> Result<(), VerbsError> {
         let limits = self.domain.device().attributes();
         let at_most = |limit: u32| u8::try_from(READS_MAX.min(limit)).unwrap_or(0);
         let (answers, asks) = (at_most(limits.max_qp_rd_atom), at_most(limits.max_qp_init_rd_atom));
@@ -157,7 +164,7 @@ impl Pair {
             | mask::IBV_QP_RQ_PSN
             | mask::IBV_QP_MAX_DEST_RD_ATOMIC
             | mask::IBV_QP_MIN_RNR_TIMER;
-        self.modify("ibv_modify_qp to RTR", &mut attr, what, PairState::ReadyToReceive, detail)?;
+        self.modify("ibv_modify_qp to RTR", &mut attr, what, QpState::ReadyToReceive, detail)?;
         let mut attr = ffi::ibv_qp_attr {
             qp_state: qps::IBV_QPS_RTS,
             timeout: TIMEOUT,
@@ -173,66 +180,67 @@ impl Pair {
             | mask::IBV_QP_RNR_RETRY
             | mask::IBV_QP_SQ_PSN
             | mask::IBV_QP_MAX_QP_RD_ATOMIC;
-        self.modify("ibv_modify_qp to RTS", &mut attr, what, PairState::ReadyToSend, detail)
+        self.modify("ibv_modify_qp to RTS", &mut attr, what, QpState::ReadyToSend, detail)
     }
 
-    /// Give the connection up: all that is posted and not done completes as flushed, and so does all that is posted from now on.
+    /// Moves it to ERR: everything posted and not completed is flushed, and so is everything posted from now on.
     ///
     /// # Errors
-    /// The device is gone.
+    /// Fails if the device is gone.
     pub fn fail(&self) -> Result<(), VerbsError> {
         let mut attr = ffi::ibv_qp_attr { qp_state: qps::IBV_QPS_ERR, ..ffi::ibv_qp_attr::default() };
-        self.modify("ibv_modify_qp to ERR", &mut attr, mask::IBV_QP_STATE, PairState::Error, String::new)
+        self.modify("ibv_modify_qp to ERR", &mut attr, mask::IBV_QP_STATE, QpState::Error, String::new)
     }
 
-    /// Make it like new. What is posted and not done is forgotten without completions: await them first, see [`Pair::fail`].
+    /// Moves it to RESET. Outstanding requests are dropped without completions, so wait for those first; see
+    /// [`QueuePair::fail`].
     ///
     /// # Errors
-    /// The device is gone.
+    /// Fails if the device is gone.
     pub fn reset(&self) -> Result<(), VerbsError> {
         let mut attr = ffi::ibv_qp_attr { qp_state: qps::IBV_QPS_RESET, ..ffi::ibv_qp_attr::default() };
-        self.modify("ibv_modify_qp to RESET", &mut attr, mask::IBV_QP_STATE, PairState::Reset, String::new)
+        self.modify("ibv_modify_qp to RESET", &mut attr, mask::IBV_QP_STATE, QpState::Reset, String::new)
     }
 
-    /// Its state as the device has it: an error moves it there by itself.
+    /// Queries the device's state of the queue pair. A failed request moves it to the error state.
     ///
     /// # Errors
-    /// The device is gone.
-    pub fn state(&self) -> Result<PairState, VerbsError> {
+    /// Fails if the device is gone.
+    pub fn state(&self) -> Result<QpState, VerbsError> {
         let (mut attr, mut made) = (ffi::ibv_qp_attr::default(), ffi::ibv_qp_init_attr::default());
         let _lock = self.lock();
-        // SAFETY: the pair is valid, both places are for writing.
+        // SAFETY: the queue pair is valid, and both structures are writable.
         let rc =
             unsafe { ffi::ibv_query_qp(self.qp.as_ptr(), &raw mut attr, mask::IBV_QP_STATE.0 as c_int, &raw mut made) };
         outcome(rc).map_err(|source| self.error("ibv_query_qp", String::new(), source))?;
         Ok(match attr.qp_state {
-            qps::IBV_QPS_RESET => PairState::Reset,
-            qps::IBV_QPS_INIT => PairState::Init,
-            qps::IBV_QPS_RTR => PairState::ReadyToReceive,
-            qps::IBV_QPS_RTS => PairState::ReadyToSend,
-            qps::IBV_QPS_ERR => PairState::Error,
-            other => PairState::Other(other),
+            qps::IBV_QPS_RESET => QpState::Reset,
+            qps::IBV_QPS_INIT => QpState::Init,
+            qps::IBV_QPS_RTR => QpState::ReadyToReceive,
+            qps::IBV_QPS_RTS => QpState::ReadyToSend,
+            qps::IBV_QPS_ERR => QpState::Error,
+            other => QpState::Other(other),
         })
     }
 
-    /// Post all requests of `chain`, which is empty then. WRITEs that fit are taken along at once.
+    /// Posts all requests of `chain` and empties it. Small WRITEs are sent inline.
     ///
     /// # Errors
-    /// Not all were taken: how many were, and why the next was not. Those that were are no longer in the chain. `ENOMEM` is a full
-    /// queue, `ENOTCONN` a pair that is not connected.
-    pub fn post(&self, chain: &mut Chain<'_>) -> Result<(), Refused> {
+    /// Fails if not all were accepted, with the number of accepted ones and the error of the next. Accepted ones are
+    /// removed from the list. `ENOMEM` is a full queue, `ENOTCONN` a queue pair that is not connected.
+    pub fn post(&self, chain: &mut WorkRequestList<'_>) -> Result<(), PostError> {
         let state = self.lock();
-        if !matches!(*state, PairState::ReadyToSend | PairState::Error) {
-            return Err(Refused { posted: 0, source: io::Error::from_raw_os_error(libc::ENOTCONN) });
+        if !matches!(*state, QpState::ReadyToSend | QpState::Error) {
+            return Err(PostError { posted: 0, source: io::Error::from_raw_os_error(libc::ENOTCONN) });
         }
         let first = chain.link(self.caps.inline);
         if first.is_null() {
             return Ok(());
         }
         let mut bad = null_mut();
-        // SAFETY: the pair is valid and can send. The chain is linked, and is borrowed for the call; the regions it is about are
-        // borrowed by it, so that bytes that go along at once are there. Later the device finds memory by keys, which are void when
-        // a region is gone.
+        // SAFETY: the queue pair is valid and can send. The list is linked and borrowed for the call. It borrows its
+        // memory regions, so bytes sent inline are valid. Later the device accesses memory by keys, which are invalid
+        // after a region is deregistered.
         let rc = unsafe { ffi::ibv_post_send(self.qp.as_ptr(), first, &raw mut bad) };
         match outcome(rc) {
             Ok(()) => {
@@ -242,7 +250,7 @@ impl Pair {
             Err(source) => {
                 let posted = chain.place(bad).unwrap_or(0);
                 chain.drop_first(posted);
-                Err(Refused { posted, source })
+                Err(PostError { posted, source })
             }
         }
     }
@@ -252,11 +260,11 @@ impl Pair {
         step: &'static str,
         attr: &mut ffi::ibv_qp_attr,
         what: mask,
-        to: PairState,
+        to: QpState,
         detail: impl Fn() -> String,
     ) -> Result<(), VerbsError> {
         let mut state = self.lock();
-        // SAFETY: the pair is valid; `attr` is whole, whatever the mask says.
+        // SAFETY: the queue pair is valid. `attr` is complete, whatever the mask selects.
         let rc = unsafe { ffi::ibv_modify_qp(self.qp.as_ptr(), attr, what.0 as c_int) };
         match outcome(rc) {
             Ok(()) => {
@@ -267,27 +275,27 @@ impl Pair {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, PairState> {
+    fn lock(&self) -> MutexGuard<'_, QpState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn error(&self, what: &'static str, detail: String, source: io::Error) -> VerbsError {
         let about = if detail.is_empty() { String::new() } else { format!(": {detail}") };
-        self.domain.device().error(what, format!(" (pair {}{about})", self.number), source)
+        self.domain.device().error(what, format!(" (QP {}{about})", self.number), source)
     }
 }
 
-impl Drop for Pair {
+impl Drop for QueuePair {
     fn drop(&mut self) {
-        // SAFETY: it is ended once. Events about it are acknowledged as soon as they are got, so that this does not wait.
+        // SAFETY: destroyed once. Its events are acknowledged as soon as they are received, so this does not wait.
         let rc = unsafe { ffi::ibv_destroy_qp(self.qp.as_ptr()) };
-        if left_behind("ibv_destroy_qp", self.domain.device().name(), rc) {
+        if is_leaked("ibv_destroy_qp", self.domain.device().name(), rc) {
             std::mem::forget((Arc::clone(&self.domain), Arc::clone(&self.queue)));
         }
     }
 }
 
-impl fmt::Debug for Pair {
+impl fmt::Debug for QueuePair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Pair({} on {})", self.number, self.domain.device().name())
     }

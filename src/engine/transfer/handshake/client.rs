@@ -1,4 +1,4 @@
-//! Asking a peer's handshake port.
+//! Client side of the handshake port.
 
 use std::io;
 use std::sync::Arc;
@@ -8,29 +8,29 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::engine::base::HostPort;
 use crate::engine::env::{Env, Net, deadline};
-use crate::engine::transfer::{Step, TransferError};
+use crate::engine::transfer::{TransferError, TransferStep};
 use crate::engine::wire::json::{HEADER_BYTES, HandshakeFrame as Frame, HandshakeKind as Kind, payload_len};
 
-/// How much time and room an exchange gets.
+/// Time and size limits of an exchange.
 #[derive(Clone, Copy, Debug)]
-pub struct AskLimits {
+pub struct RequestLimits {
     pub connect: Duration,
-    /// For the answer, once connected.
+    /// Limit for the answer, once connected.
     pub answer: Duration,
-    /// Longest answer, bytes.
+    /// Maximum size of the answer, bytes.
     pub bytes_max: usize,
 }
 
-/// Send `json` as a request of `kind` to the handshake port at `to`, and give the answer's JSON text.
+/// Sends `json` as a request of `kind` to the handshake port at `to` and returns the JSON text of the answer.
 ///
 /// # Errors
-/// `Lost`, `Timeout`, or `Frame` for an answer that is none.
-pub async fn ask<E: Env>(
+/// Fails with `Lost` or `Timeout`, or with `Frame` if the answer is not a valid frame.
+pub async fn send_request<E: Env>(
     env: &E,
     to: &HostPort,
     kind: Kind,
     json: &str,
-    limits: AskLimits,
+    limits: RequestLimits,
 ) -> Result<Vec<u8>, TransferError> {
     let peer = to.to_string();
     let lost = |step| {
@@ -40,10 +40,10 @@ pub async fn ask<E: Env>(
     let late = |step, limit| TransferError::Timeout { peer: peer.clone(), step, limit };
     let mut stream = deadline(env, limits.connect, env.net().connect(to))
         .await
-        .map_err(|_| late(Step::Connect, limits.connect))?
-        .map_err(lost(Step::Connect))?;
+        .map_err(|_| late(TransferStep::Connect, limits.connect))?
+        .map_err(lost(TransferStep::Connect))?;
     let exchange = async {
-        let step = Step::Handshake;
+        let step = TransferStep::Handshake;
         stream.write_all(&Frame::Typed(kind, json.as_bytes()).encode()).await.map_err(lost(step))?;
         let mut header = [0; HEADER_BYTES];
         stream.read_exact(&mut header).await.map_err(lost(step))?;
@@ -53,5 +53,5 @@ pub async fn ask<E: Env>(
         stream.read_exact(&mut payload).await.map_err(lost(step))?;
         Ok(Frame::split(&payload).json().to_vec())
     };
-    deadline(env, limits.answer, exchange).await.map_err(|_| late(Step::Handshake, limits.answer))?
+    deadline(env, limits.answer, exchange).await.map_err(|_| late(TransferStep::Handshake, limits.answer))?
 }

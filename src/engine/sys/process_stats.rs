@@ -1,4 +1,4 @@
-//! What this process uses, for a `/metrics` page.
+//! Resource usage of this process, for a `/metrics` page.
 
 use std::fs;
 use std::time::Duration;
@@ -7,29 +7,29 @@ use nix::sys::resource::{Resource, getrlimit};
 
 use crate::engine::sys::host;
 
-/// What this process uses; `None` is a figure that the system does not report.
+/// Resource usage of this process. `None`: the system does not report the value.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct OwnFigures {
-    /// Processor time so far, user and system, all threads.
+pub struct ProcessStats {
+    /// CPU time, user and system, all threads.
     pub cpu: Duration,
     /// Resident memory (RSS), bytes.
     pub resident_bytes: Option<u64>,
     /// Virtual memory (VSZ), bytes.
     pub virtual_bytes: Option<u64>,
-    /// Threads that exist now.
+    /// Current number of threads.
     pub threads: Option<u64>,
     /// Open files and sockets.
     pub open_files: Option<u64>,
-    /// How many of them are allowed.
+    /// Limit of open files and sockets.
     pub files_max: Option<u64>,
-    /// When it started, seconds of Unix time.
+    /// Start time, seconds since the Unix epoch.
     pub started: Option<f64>,
 }
 
-/// What this process uses now.
-pub fn figures() -> OwnFigures {
+/// Reads the resource usage.
+pub fn read() -> ProcessStats {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    OwnFigures {
+    ProcessStats {
         cpu: host::cpu_time(),
         resident_bytes: field(&status, "VmRSS:").map(|kib| kib << 10),
         virtual_bytes: field(&status, "VmSize:").map(|kib| kib << 10),
@@ -47,21 +47,21 @@ fn field(text: &str, name: &str) -> Option<u64> {
 }
 
 fn open_files() -> Option<u64> {
-    // Linux 6.2 and later report the number as the folder's size; before, it is 0 and they are counted.
+    // Since Linux 6.2 the folder's size is the number of descriptors. Before, it is 0 and they must be counted.
     match fs::metadata("/proc/self/fd").ok()?.len() {
         0 => Some(fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as u64),
         count => Some(count),
     }
 }
 
-/// The host's start plus the ticks after which this process began.
+/// Start time of the process: boot time plus the start ticks.
 fn started() -> Option<f64> {
     let boot = field(&fs::read_to_string("/proc/stat").ok()?, "btime")?;
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The second field is the program's name in brackets, with blanks perhaps; the 22nd is the start.
+    // The second field is the program's name in parentheses and may contain blanks. The 22nd is the start time.
     let (_, rest) = stat.rsplit_once(')')?;
     let ticks: u64 = rest.split_whitespace().nth(19)?.parse().ok()?;
-    // SAFETY: sysconf reads a constant of the system and touches no memory of ours.
+    // SAFETY: sysconf reads a system constant and touches no memory of this process.
     let per_second = unsafe { nix::libc::sysconf(nix::libc::_SC_CLK_TCK) };
     (per_second > 0).then(|| boot as f64 + ticks as f64 / per_second as f64)
 }
@@ -71,8 +71,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_has_memory_threads_files_and_a_start() {
-        let found = figures();
+    fn stats_of_this_process_are_read() {
+        let found = read();
         assert!(found.resident_bytes.is_some_and(|bytes| bytes > 1 << 20), "{found:?}");
         assert!(found.virtual_bytes >= found.resident_bytes, "{found:?}");
         assert!(found.threads.is_some_and(|threads| threads >= 1), "{found:?}");

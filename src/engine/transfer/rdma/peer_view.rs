@@ -1,4 +1,4 @@
-//! A peer's descriptor, made ready for use.
+//! A peer's segment descriptor, prepared for use.
 
 use std::sync::Arc;
 
@@ -9,32 +9,31 @@ use crate::engine::transfer::rdma::route::Rails;
 use crate::engine::transfer::rdma::slices::Spans;
 use crate::engine::wire::json::{DeviceDescriptor as Device, SegmentDescriptor, parse_gid};
 
-/// What we know of a segment.
-pub(super) struct View {
-    /// Its name: by it its handshake port is found.
+/// A parsed descriptor of a peer's segment.
+pub(super) struct PeerView {
+    /// The segment's name, which identifies the handshake port.
     pub(super) segment: String,
-    /// Its ends of connections, in the order of its devices.
+    /// The peer's endpoint paths, in the order of its devices.
     pub(super) paths: Vec<String>,
     pub(super) rails: Rails,
     pub(super) spans: Spans,
     pub(super) descriptor: SegmentDescriptor,
-    /// Of its devices; `None` for one that it cannot use.
+    /// GIDs of the peer's devices. `None` for a device that is unusable.
     gids: Vec<Option<[u8; 16]>>,
     pub(super) read: Mono,
 }
 
-/// None of the devices that `descriptor` announces can be used.
+/// The error if none of the devices in `descriptor` is usable.
 fn no_device(descriptor: &SegmentDescriptor) -> TransferError {
     let (problem, remedy) = if descriptor.devices.is_empty() {
-        let problem = "it announces no device: all of its links may be down".to_owned();
-        (problem, "see with mcctl devices (or ibv_devinfo -v) at the peer whether its ports are ACTIVE")
+        let problem = "it announces no RDMA device: its links may be down".to_owned();
+        (problem, "run mcctl devices (or ibv_devinfo -v) on the peer's host to check that its ports are ACTIVE")
     } else {
-        let gid =
-            |device: &Device| format!("its device {} has the GID '{}', which is no address", device.name, device.gid);
+        let gid = |device: &Device| format!("its device {} announces the invalid GID '{}'", device.name, device.gid);
         let problems: Vec<String> = descriptor.devices.iter().map(gid).collect();
         (
             problems.join("; "),
-            "see with mcctl devices (or ibv_devinfo -v) at the peer whether its devices have addresses",
+            "run mcctl devices (or ibv_devinfo -v) on the peer's host to check that its devices have addresses",
         )
     };
     TransferError::Rdma(Arc::new(RdmaFault {
@@ -49,17 +48,17 @@ fn no_device(descriptor: &SegmentDescriptor) -> TransferError {
     }))
 }
 
-/// An end of a connection: `<server>@<device>`.
+/// Formats an endpoint path: `<server>@<device>`.
 pub(super) fn nic_path(server: &str, device: &str) -> String {
     format!("{server}@{device}")
 }
 
-impl View {
-    /// What `descriptor` says, which was read at `now`.
+impl PeerView {
+    /// Parses `descriptor`, which was fetched at `now`.
     ///
     /// # Errors
-    /// It has no device that can be used.
-    pub(super) fn of(descriptor: &SegmentDescriptor, now: Mono) -> Result<View, TransferError> {
+    /// Fails if it contains no usable device.
+    pub(super) fn of(descriptor: &SegmentDescriptor, now: Mono) -> Result<PeerView, TransferError> {
         let segment = descriptor.name.clone();
         let server = match descriptor.rdma_server_name.as_str() {
             "" => &descriptor.name,
@@ -70,7 +69,7 @@ impl View {
         if gids.iter().all(Option::is_none) {
             return Err(no_device(descriptor));
         }
-        Ok(View {
+        Ok(PeerView {
             paths: descriptor.devices.iter().map(|device| nic_path(server, &device.name)).collect(),
             rails: Rails::of(descriptor),
             spans: descriptor.buffers.iter().map(|buffer| (buffer.address, buffer.length)).collect(),
@@ -81,7 +80,7 @@ impl View {
         })
     }
 
-    /// Does `descriptor` say the same?
+    /// Whether `descriptor` has the same content, apart from the timestamp.
     pub(super) fn is(&self, descriptor: &SegmentDescriptor) -> bool {
         let (a, b) = (&self.descriptor, descriptor);
         a.name == b.name
@@ -91,18 +90,18 @@ impl View {
             && a.priority_matrix == b.priority_matrix
     }
 
-    /// Can its device be used, as far as it says?
+    /// Whether the peer's device has a valid GID.
     pub(super) fn has_device(&self, device: usize) -> bool {
         self.gids.get(device).is_some_and(Option::is_some)
     }
 
-    /// Its end of a connection to its device `device`.
+    /// The peer's endpoint path on its device `device`.
     pub(super) fn path(&self, device: usize) -> &str {
         self.paths.get(device).map_or(self.segment.as_str(), String::as_str)
     }
 
-    /// The address of some byte that may be read.
-    pub(super) fn some_byte(&self) -> Option<u64> {
+    /// The address of a byte that may be read.
+    pub(super) fn readable_address(&self) -> Option<u64> {
         self.descriptor.buffers.iter().find(|buffer| !buffer.rkey.is_empty()).map(|buffer| buffer.address)
     }
 }
@@ -127,31 +126,35 @@ mod tests {
     }
 
     #[test]
-    fn a_device_without_an_address_keeps_its_place_and_is_not_used() {
-        let view = View::of(&descriptor(), Mono::ZERO).unwrap();
+    fn a_device_without_a_gid_keeps_its_index_but_is_unused() {
+        let view = PeerView::of(&descriptor(), Mono::ZERO).unwrap();
         assert_eq!(view.paths, ["10.0.0.1:15000@a", "10.0.0.1:15000@b"]);
         assert!(view.has_device(0) && !view.has_device(1) && !view.has_device(2));
-        assert_eq!((view.some_byte(), view.path(9)), (Some(4096), "10.0.0.1:15000"));
+        assert_eq!((view.readable_address(), view.path(9)), (Some(4096), "10.0.0.1:15000"));
     }
 
     #[test]
-    fn who_has_no_device_that_can_be_used_is_told_with_its_devices_and_their_addresses() {
-        let told = |descriptor: &SegmentDescriptor| View::of(descriptor, Mono::ZERO).err().unwrap().to_string();
+    fn a_peer_without_usable_devices_is_reported_with_its_gids() {
+        let told = |descriptor: &SegmentDescriptor| match PeerView::of(descriptor, Mono::ZERO).err() {
+            Some(TransferError::Rdma(fault)) => fault,
+            other => panic!("{other:?}"),
+        };
         let mut none = descriptor();
         none.devices[0].gid = "zz".into();
-        let text = "rdma to 10.0.0.1:15000: its device a has the GID 'zz', which is no address; its device b has the GID \
-                    '00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00', which is no address while finding a way to the peer";
-        assert_eq!(told(&none), text);
+        let fault = told(&none);
+        assert_eq!((fault.step, fault.blame, fault.peer.as_str()), (RdmaStep::Route, Blame::Refusal, "10.0.0.1:15000"));
+        assert!(fault.problem.contains("device a") && fault.problem.contains("'zz'"), "{fault}");
+        assert!(fault.problem.contains("device b") && fault.problem.contains("'00:00:"), "{fault}");
         none.devices.clear();
-        assert!(told(&none).contains("it announces no device"), "{}", told(&none));
+        assert!(told(&none).problem.contains("no RDMA device"), "{}", told(&none));
     }
 
     #[test]
-    fn another_name_for_rdma_is_in_the_paths_and_a_new_key_is_a_change() {
+    fn paths_use_the_rdma_server_name_and_new_keys_are_a_change() {
         let mut other = descriptor();
         other.rdma_server_name = "192.0.2.1:15000".into();
-        assert_eq!(View::of(&other, Mono::ZERO).unwrap().paths[0], "192.0.2.1:15000@a");
-        let view = View::of(&descriptor(), Mono::ZERO).unwrap();
+        assert_eq!(PeerView::of(&other, Mono::ZERO).unwrap().paths[0], "192.0.2.1:15000@a");
+        let view = PeerView::of(&descriptor(), Mono::ZERO).unwrap();
         let mut later = descriptor();
         later.timestamp = "later".into();
         assert!(view.is(&later));

@@ -1,8 +1,8 @@
-//! Our engine against peers that answer wrongly, late, in part or not at all.
+//! The engine against peers that answer wrongly, late, partly or not at all.
 
 use super::*;
 
-/// A peer that answers its handshake with a descriptor, and on the data port whatever `serve` does.
+/// A peer that answers its handshake with a descriptor, and runs `serve` on the data port.
 struct Fake {
     name: String,
 }
@@ -71,13 +71,13 @@ async fn a_hung_peer_costs_its_deadline_once_and_then_milliseconds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_target_that_serves_one_request_per_connection_is_used_so() {
-    // As releases 0.3.6 to 0.3.9 do: version 1, and the connection is closed after each request.
+async fn a_target_with_one_request_per_connection_is_supported() {
+    // Like releases 0.3.6 to 0.3.9: version 1, and the connection is closed after each request.
     let fake = Fake::start(1, |mut stream| {
         let mut header = [0; 24];
         stream.read_exact(&mut header).unwrap();
-        let header = Header::decode(&header);
-        assert_eq!(header.version, Version::V1);
+        let header = RequestFrame::decode(&header);
+        assert_eq!(header.version, FramingVersion::V1);
         let mut body = vec![0; header.size as usize];
         match header.kind {
             OpKind::Read => stream.write_all(&pattern(body.len(), 5)).unwrap(),
@@ -99,7 +99,7 @@ async fn a_target_that_serves_one_request_per_connection_is_used_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_is_no_status_is_an_error_that_shows_it() {
+async fn an_invalid_status_is_reported_with_its_value() {
     let fake = Fake::start(2, |mut stream| stream.write_all(b"HTTP/1.1 400 Bad Request\r\n").unwrap());
     let error = engine().await.transfer(&fake.name, read_10(), LIMIT).await.unwrap_err();
     assert!(
@@ -109,7 +109,7 @@ async fn an_answer_that_is_no_status_is_an_error_that_shows_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dribbling_peer_is_ended_by_the_deadline_but_not_taken_for_dead() {
+async fn a_slow_peer_hits_the_deadline_but_is_not_marked_down() {
     let fake = Fake::start(2, |mut stream| {
         let mut header = [0; 24];
         stream.read_exact(&mut header).unwrap();
@@ -129,7 +129,7 @@ async fn a_dribbling_peer_is_ended_by_the_deadline_but_not_taken_for_dead() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_is_heard_though_the_peer_neither_reads_on_nor_closes() {
+async fn a_refusal_is_read_from_a_peer_that_does_not_close() {
     let fake = Fake::start(2, |mut stream| {
         let mut header = [0; 24];
         stream.read_exact(&mut header).unwrap();
@@ -147,8 +147,8 @@ async fn a_refusal_is_heard_though_the_peer_neither_reads_on_nor_closes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lanes_that_the_peer_closed_are_replaced_without_an_error() {
-    // Serves one request on each connection and closes it, though it claims to keep them.
+async fn connections_closed_by_the_peer_are_replaced_without_error() {
+    // Serves one request per connection and closes it, although it announces version 2.
     let fake = Fake::start(2, |mut stream| {
         let mut header = [0; 24];
         stream.read_exact(&mut header).unwrap();
@@ -161,7 +161,7 @@ async fn lanes_that_the_peer_closed_are_replaced_without_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_broken_connection_left_undone_is_asked_for_one_by_one() {
+async fn requests_of_a_broken_connection_are_retried_one_by_one() {
     // Answers three requests of each connection, and half of the fourth.
     let fake = Fake::start(2, |mut stream| {
         for n in 0..4 {
@@ -169,13 +169,13 @@ async fn what_a_broken_connection_left_undone_is_asked_for_one_by_one() {
             if stream.read_exact(&mut header).is_err() {
                 return;
             }
-            let address = Header::decode(&header).address;
+            let address = RequestFrame::decode(&header).address;
             let answer = [&b"\0\0\0\0VTCM"[..], &[address as u8; 10]].concat();
             if stream.write_all(&answer[..if n < 3 { 18 } else { 12 }]).is_err() {
                 return;
             }
         }
-        // So that the end is no reset, which would take the answers with it.
+        // Shut down in order, because a reset would discard the responses.
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let _ = stream.read_to_end(&mut Vec::new());
     });
