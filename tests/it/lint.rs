@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use mcctl::commands::flags::{Class, Table};
+use mcctl::commands::flags::{FlagSupport, FlagTable};
 use mcctl::commands::serve::{master_flags, metadata_flags, store_flags};
 use mcctl::engine::check::{Finding, Severity};
 use mcctl::engine::lint::{
@@ -117,8 +117,8 @@ fn every_rule_has_a_fixture() {
 
 #[test]
 fn lint_reports_the_flags_that_mcctl_serve_refuses() {
-    let absent = |table: &'static Table| {
-        let refused = table.flags().filter(|flag| matches!(flag.class, Class::Absent(_)));
+    let absent = |table: &'static FlagTable| {
+        let refused = table.flags().filter(|flag| matches!(flag.class, FlagSupport::Absent(_)));
         refused.map(|flag| (flag.name, flag.default)).collect::<BTreeSet<_>>()
     };
     let known: BTreeSet<_> = REFUSED_BY_MASTER.iter().map(|refused| (refused.name, refused.default)).collect();
@@ -128,7 +128,7 @@ fn lint_reports_the_flags_that_mcctl_serve_refuses() {
 }
 
 /// The flags of `table` and their aliases, without the logging flags that all services share.
-fn flags_of(table: &'static Table) -> BTreeSet<&'static str> {
+fn flags_of(table: &'static FlagTable) -> BTreeSet<&'static str> {
     let names = table.flags().flat_map(|flag| std::iter::once(flag.name).chain(flag.aliases.iter().copied()));
     names.filter(|name| !name.starts_with("log_")).collect()
 }

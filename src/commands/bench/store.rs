@@ -8,12 +8,12 @@ use serde::Serialize;
 use crate::commands::args::{self, show_duration};
 use crate::commands::bench::caveat::{BenchCaveat, render_end};
 use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::master_target::MasterTarget;
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::serve::node::NodePlan;
-use crate::commands::store::link::{self, LinkArgs, LinkPlan, UsedMetadata};
+use crate::commands::store::connect::{self, ClientMetadata, ClientPlan, ConnectArgs};
 use crate::commands::table::{self, ReportSection, ReportTable};
-use crate::commands::target::Master;
 use crate::commands::transport::{self, TransportArgs};
 use crate::engine::base::ByteSize;
 use crate::engine::bench::store::{
@@ -78,7 +78,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    link: LinkArgs,
+    link: ConnectArgs,
     #[command(flatten)]
     transport: TransportArgs,
 }
@@ -102,7 +102,7 @@ impl Args {
             let mut signals = Signals::take()?;
             let start = async {
                 let (master, plan) = self.link.over(&self.transport).planned().await?;
-                let LinkPlan { node: node_plan, config, metadata, note, .. } = plan;
+                let ClientPlan { node: node_plan, config, metadata, note, .. } = plan;
                 let client_config = config.client.clone();
                 let began = env.now();
                 match Node::start(config, env.clone()).await {
@@ -181,7 +181,7 @@ impl Args {
         clients: Vec<StoreClient<RealEnv>>,
         plan: &StoreBenchPlan,
         signals: &mut Signals,
-        (master, metadata): (&Master, &UsedMetadata),
+        (master, metadata): (&MasterTarget, &ClientMetadata),
     ) -> Outcome {
         let at = master.at.to_string();
         let stop = StopFlag::default();
@@ -233,26 +233,26 @@ impl Args {
 }
 
 /// Returns an error if nothing was stored because no node is reachable. Without stored objects there is nothing to report.
-async fn unreachable(master: &Master, metadata: &UsedMetadata, passes: &[StorePass]) -> Option<Failure> {
+async fn unreachable(master: &MasterTarget, metadata: &ClientMetadata, passes: &[StorePass]) -> Option<Failure> {
     let [StorePass { put, .. }] = passes else { return None };
     if put.objects > 0 || put.already_existing > 0 {
         return None;
     }
     let error = put.failed.values().find_map(|failed| failed.error.as_ref())?;
-    let failure = link::explained(master, metadata, "put objects", error).await;
+    let failure = connect::explained(master, metadata, "put objects", error).await;
     (failure.exit == Exit::Unreachable).then_some(failure)
 }
 
 /// Returns the error of a client that did not start after `took`.
 async fn unstarted(
-    master: &Master,
+    master: &MasterTarget,
     plan: &NodePlan,
-    metadata: &UsedMetadata,
+    metadata: &ClientMetadata,
     error: NodeError,
     took: Duration,
 ) -> Failure {
     let is_master = matches!(error, NodeError::Master(_));
-    let mut failure = link::unstarted(master, plan, metadata, error).await;
+    let mut failure = connect::unstarted(master, plan, metadata, error).await;
     if is_master && failure.exit == Exit::Unreachable {
         let limits = master.timeouts();
         let found = failure.found.take().unwrap_or_default();

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::commands::doctor::{Args, running};
 use crate::commands::error::Failure;
-use crate::commands::target::{self, RPC_PORT};
+use crate::commands::master_target::{self, RPC_PORT};
 use crate::engine::base::ByteSize;
 use crate::engine::doctor::host::{Intent, Pages, Protocol};
 use crate::engine::doctor::wheel::Places;
@@ -113,8 +113,10 @@ pub(super) fn read(args: &Args) -> Result<Intent, Failure> {
     // What is not understood here is for the checks of the configuration.
     intent.master = match master {
         Some((_, text)) if running::is_etcd(&text) => None,
-        Some((origin, text)) if args.link.master.master.is_some() => Some(target::address(&text, &origin, RPC_PORT)?),
-        Some((origin, text)) => target::address(&text, &origin, RPC_PORT).ok(),
+        Some((origin, text)) if args.link.master.master.is_some() => {
+            Some(master_target::address(&text, &origin, RPC_PORT)?)
+        }
+        Some((origin, text)) => master_target::address(&text, &origin, RPC_PORT).ok(),
         None => None,
     };
     intent.environment = environment;

@@ -17,7 +17,7 @@ use crate::commands::args::show_duration;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
-use crate::commands::store::link::LinkArgs;
+use crate::commands::store::connect::ConnectArgs;
 use crate::commands::transport::TransportArgs;
 use crate::engine::base::ByteSize;
 use crate::engine::check::{Check, Report, Severity};
@@ -105,7 +105,7 @@ pub struct Args {
     #[command(flatten)]
     peer: peer::PeerArgs,
     #[command(flatten)]
-    link: LinkArgs,
+    link: ConnectArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

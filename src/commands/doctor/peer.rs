@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::commands::error::Failure;
 use crate::commands::output;
 use crate::commands::serve::node;
-use crate::commands::store::link::LinkArgs;
+use crate::commands::store::connect::ConnectArgs;
 use crate::commands::transport::TransportArgs;
 use crate::engine::base::HostPort;
 use crate::engine::base::text::escaped;
@@ -50,7 +50,7 @@ impl PeerArgs {
     /// A flag is no name, or no metadata service.
     pub(super) async fn question(
         &self,
-        link: &LinkArgs,
+        link: &ConnectArgs,
         selection: &Selection,
         is_this_host: bool,
     ) -> Result<Result<Question, String>, Failure> {

@@ -14,6 +14,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -61,7 +62,13 @@ const ROUTES: &[&str] = &[
     "/api/v1/remove_all",
     "/kv_events/status",
     discovery::ROUTE,
+    CLIENTS_ROUTE,
 ];
+
+/// Route that reports the last heartbeat of each client with a mounted segment.
+pub const CLIENTS_ROUTE: &str = "/api/v1/mcctl/clients";
+/// Value of `schema` in the response of [`CLIENTS_ROUTE`].
+pub const CLIENTS_SCHEMA: &str = "mcctl.clients/1";
 
 impl<E: Env> AdminApi<E> {
     /// An admin API over `view`.
@@ -193,6 +200,7 @@ impl<E: Env> Handler for AdminApi<E> {
             "/batch_query_keys" => AdminApi::batch_query_keys,
             "/api/v1/segments/status" => AdminApi::segment_status,
             "/kv_events/status" => |_, _| answer(StatusCode::OK, JSON, NO_KV_EVENTS),
+            CLIENTS_ROUTE => |admin, _| admin.clients(),
             _ => return no_such_route(),
         };
         if !state.is_serving() {
@@ -221,6 +229,22 @@ impl<E: Env> AdminApi<E> {
         let mut nodes = Vec::new();
         self.view.segments(0, SEGMENTS_PER_PAGE, &mut |segment| nodes.push(segment.endpoint.to_owned()));
         json(StatusCode::OK, &announcer.announcement(&nodes))
+    }
+
+    fn clients(&self) -> Response {
+        let mut heartbeats = BTreeMap::new();
+        let mut cursor = Some(0);
+        while let Some(at) = cursor {
+            cursor = self.view.heartbeats(at, SEGMENTS_PER_PAGE, &mut |client, age| {
+                heartbeats.insert(client.to_string(), age);
+            });
+        }
+        let milliseconds = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        let clients = heartbeats
+            .into_iter()
+            .map(|(client_id, age)| ClientHeartbeat { client_id, last_heartbeat_ms: milliseconds(age) })
+            .collect();
+        json(StatusCode::OK, &ClientHeartbeats { schema: CLIENTS_SCHEMA, clients })
     }
 
     fn all_keys(&self) -> Response {
@@ -497,6 +521,18 @@ struct SegmentStatusBody<'a> {
     status_name: &'a str,
     error_code: i32,
     error_message: &'a str,
+}
+
+#[derive(Serialize)]
+struct ClientHeartbeats {
+    schema: &'static str,
+    clients: Vec<ClientHeartbeat>,
+}
+
+#[derive(Serialize)]
+struct ClientHeartbeat {
+    client_id: String,
+    last_heartbeat_ms: u64,
 }
 
 #[derive(Serialize)]

@@ -85,6 +85,11 @@ impl ClientTable {
         self.by_id.entry(id).or_insert(ClientRecord { ok: false, segments: Vec::new(), deadline })
     }
 
+    /// The time at which the client expires unless it calls again; its time to live after its last call.
+    pub fn deadline(&self, id: ClientId) -> Option<Mono> {
+        self.by_id.get(&id).map(|client| client.deadline + self.lost)
+    }
+
     /// Returns the client that expires first.
     pub fn first_deadline(&self) -> Option<(Mono, ClientId)> {
         self.deadlines.first().map(|(deadline, client)| (*deadline + self.lost, *client))

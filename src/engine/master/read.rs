@@ -2,7 +2,9 @@
 //!
 //! As in upstream, the end of the lease also determines the eviction order.
 
-use crate::engine::base::{ErrorCode, Mono};
+use std::time::Duration;
+
+use crate::engine::base::{ClientId, ErrorCode, Mono};
 use crate::engine::master::refusal::MasterRefusal;
 use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
 use crate::engine::master::state::MasterState;
@@ -107,6 +109,26 @@ impl MasterState {
                 protocol: &segment.protocol.to_string_lossy(),
                 status: mounted.status.0,
             });
+        }
+        (end < slots).then_some(end)
+    }
+
+    /// Calls `visit` with the client of each segment in up to `limit` slots from `cursor` on, and the time from its last call to `now`.
+    /// Returns where to continue, `None` at the end.
+    pub fn view_heartbeats(
+        &self,
+        now: Mono,
+        cursor: u64,
+        limit: usize,
+        visit: &mut dyn FnMut(ClientId, Duration),
+    ) -> Option<u64> {
+        let slots = u64::from(self.segments.slots());
+        let end = slots.min(cursor.saturating_add(limit.max(1) as u64));
+        for slot in (cursor..end).filter_map(|slot| u32::try_from(slot).ok().map(SegmentSlot)) {
+            let Some(mounted) = self.segments.get(slot) else { continue };
+            if let Some(deadline) = self.clients.deadline(mounted.client) {
+                visit(mounted.client, (now + self.policy.client_ttl).since(deadline));
+            }
         }
         (end < slots).then_some(end)
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, broadcast, watch};
 
 use crate::engine::base::text::escaped;
-use crate::engine::base::{ErrorCode, Mono};
+use crate::engine::base::{ClientId, ErrorCode, Mono};
 use crate::engine::env::Env;
 use crate::engine::master::call::{MasterCall, StateAccess};
 use crate::engine::master::config::MasterConfig;
@@ -376,6 +376,10 @@ impl<E: Env> AdminView for MasterHandle<E> {
 
     fn segments(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(SegmentView<'_>)) -> Option<u64> {
         self.shared.with_state(|state, _, _| state.view_segments(cursor, limit, visit))
+    }
+
+    fn heartbeats(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(ClientId, Duration)) -> Option<u64> {
+        self.shared.hold(|state, now, _| state.view_heartbeats(now, cursor, limit, visit))
     }
 
     fn keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> Option<u64> {

@@ -27,6 +27,13 @@ pub trait AdminView: Send + Sync + 'static {
     /// at the end. A segment that is mounted during the whole walk is visited exactly once. `visit` runs while the state is held.
     fn segments(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(SegmentView<'_>)) -> Option<u64>;
 
+    /// Calls `visit` with the client of each of up to `limit` segment slots from `cursor` on (0 is the beginning), and the time since
+    /// its last heartbeat or other call. Returns where to continue, `None` at the end. A client with several segments is visited
+    /// several times.
+    fn heartbeats(&self, _cursor: u64, _limit: usize, _visit: &mut dyn FnMut(ClientId, Duration)) -> Option<u64> {
+        None
+    }
+
     /// Passes up to `limit` object keys, starting at `cursor`, to `visit`. The first cursor is 0. Returns the next cursor, or `None` at
     /// the end. An object that exists during the whole walk is visited exactly once. `visit` runs while the state is held, so it should
     /// only copy. `limit` bounds the inspected slots as well as the keys, so that a sparse table does not hold the state for long.

@@ -7,9 +7,9 @@ use clap::Parser;
 use crate::commands::bench::transfer::upstream::UNIT_NAMES;
 use crate::commands::bench::transfer::{self, Args};
 use crate::commands::error::{Exit, Outcome};
-use crate::commands::flags::{Kind, Table, Value, flag};
-use crate::commands::gflags::{self, Parsed};
-use crate::commands::serve::RealWorld;
+use crate::commands::flags::{FlagTable, FlagValue, ValueKind, flag};
+use crate::commands::gflags::{self, ParsedFlags};
+use crate::commands::serve::ProcessSources;
 use crate::commands::serve::master_flags::GLOG;
 use crate::commands::settings::Settings;
 use crate::commands::{VERSION, help, output};
@@ -18,38 +18,48 @@ const HOST_MEMORY: &str = "only host memory is supported";
 
 /// The flags of `transfer_engine_bench` 0.3.13.post1 and of its CUDA builds. Defaults are those of upstream, except metadata_server,
 /// local_server_name and device_name, whose upstream defaults name a host of the authors.
-pub static TABLE: Table = Table {
+pub static TABLE: FlagTable = FlagTable {
     command: "bench transfer",
     about: "Measure the transfer engine between two processes. Takes the flags of transfer_engine_bench 0.3.13.",
     groups: &[
         (
             "Bench",
             &[
-                flag("mode", Kind::Word(&["initiator", "target"]), "initiator", "Role of this process"),
-                flag("metadata_server", Kind::Text, "P2PHANDSHAKE", "P2PHANDSHAKE, or http://HOST:PORT/metadata"),
-                flag("local_server_name", Kind::Text, "127.0.0.1", "Name of this process; with P2PHANDSHAKE its host"),
-                flag("segment_id", Kind::Text, "", "Segment of the target; required for the initiator"),
-                flag("operation", Kind::Word(&["read", "write"]), "read", "Direction, from the view of the initiator"),
-                flag("block_size", Kind::Size, "65536", "Size of one operation"),
-                flag("batch_size", Kind::Whole(1, 65_536), "128", "Operations per batch"),
-                flag("threads", Kind::Whole(1, 256), "12", "Threads that submit batches"),
-                flag("duration", Kind::Whole(1, 86_400), "10", "Duration, seconds"),
-                flag("buffer_size", Kind::Size, "1gb", "Memory of this process"),
-                flag("report_unit", Kind::Word(UNIT_NAMES), "GB", "Unit of the throughput, per second"),
-                flag("report_precision", Kind::Whole(0, 9), "2", "Decimal places"),
+                flag("mode", ValueKind::Word(&["initiator", "target"]), "initiator", "Role of this process"),
+                flag("metadata_server", ValueKind::Text, "P2PHANDSHAKE", "P2PHANDSHAKE, or http://HOST:PORT/metadata"),
+                flag(
+                    "local_server_name",
+                    ValueKind::Text,
+                    "127.0.0.1",
+                    "Name of this process; with P2PHANDSHAKE its host",
+                ),
+                flag("segment_id", ValueKind::Text, "", "Segment of the target; required for the initiator"),
+                flag(
+                    "operation",
+                    ValueKind::Word(&["read", "write"]),
+                    "read",
+                    "Direction, from the view of the initiator",
+                ),
+                flag("block_size", ValueKind::Size, "65536", "Size of one operation"),
+                flag("batch_size", ValueKind::Whole(1, 65_536), "128", "Operations per batch"),
+                flag("threads", ValueKind::Whole(1, 256), "12", "Threads that submit batches"),
+                flag("duration", ValueKind::Whole(1, 86_400), "10", "Duration, seconds"),
+                flag("buffer_size", ValueKind::Size, "1gb", "Memory of this process"),
+                flag("report_unit", ValueKind::Word(UNIT_NAMES), "GB", "Unit of the throughput, per second"),
+                flag("report_precision", ValueKind::Whole(0, 9), "2", "Decimal places"),
             ],
         ),
         (
             "Transport",
             &[
-                flag("protocol", Kind::Text, "rdma", "tcp or rdma"),
-                flag("device_name", Kind::Text, "", "RDMA devices, separated by ','; empty uses all usable ones"),
-                flag("auto_discovery", Kind::Bool, "false", "Use RDMA if available, else TCP"),
-                flag("nic_priority_matrix", Kind::Text, "", "File with the topology matrix"),
-                flag("backend", Kind::Word(&["classic", "tent"]), "classic", "Transfer engine; tent is rejected"),
-                flag("use_vram", Kind::Bool, "false", "GPU memory; rejected"),
-                flag("gpu_id", Kind::Whole(-1, i32::MAX as u64), "0", "GPU index").no_effect(HOST_MEMORY),
-                flag("init_mem", Kind::Bool, "true", "Fill GPU memory first").no_effect(HOST_MEMORY),
+                flag("protocol", ValueKind::Text, "rdma", "tcp or rdma"),
+                flag("device_name", ValueKind::Text, "", "RDMA devices, separated by ','; empty uses all usable ones"),
+                flag("auto_discovery", ValueKind::Bool, "false", "Use RDMA if available, else TCP"),
+                flag("nic_priority_matrix", ValueKind::Text, "", "File with the topology matrix"),
+                flag("backend", ValueKind::Word(&["classic", "tent"]), "classic", "Transfer engine; tent is rejected"),
+                flag("use_vram", ValueKind::Bool, "false", "GPU memory; rejected"),
+                flag("gpu_id", ValueKind::Whole(-1, i32::MAX as u64), "0", "GPU index").no_effect(HOST_MEMORY),
+                flag("init_mem", ValueKind::Bool, "true", "Fill GPU memory first").no_effect(HOST_MEMORY),
             ],
         ),
         ("glog", GLOG),
@@ -69,9 +79,9 @@ struct TransferBenchFlags {
 /// # Errors
 /// A flag is unknown or has an invalid value, or [`transfer::run`] fails.
 pub fn run(args: &[String]) -> Outcome {
-    let parsed = gflags::parse(&TABLE, args, &RealWorld)?;
-    if parsed.help {
-        output::data(help::render(&TABLE))?;
+    let parsed = gflags::parse(&TABLE, args, &ProcessSources)?;
+    if let Some(length) = parsed.help {
+        output::data(help::render(&TABLE, length))?;
         return Ok(Exit::Done);
     }
     if parsed.version {
@@ -90,10 +100,10 @@ pub fn run(args: &[String]) -> Outcome {
 }
 
 /// Returns the last value of each flag, numbers in decimal.
-fn last(parsed: &Parsed) -> BTreeMap<&'static str, String> {
-    let value = |kind: Kind, text: &str| match kind.parse(text) {
-        Some(Value::Whole(number)) => number.to_string(),
-        Some(Value::Bool(is_on)) => is_on.to_string(),
+fn last(parsed: &ParsedFlags) -> BTreeMap<&'static str, String> {
+    let value = |kind: ValueKind, text: &str| match kind.parse(text) {
+        Some(FlagValue::Whole(number)) => number.to_string(),
+        Some(FlagValue::Bool(is_on)) => is_on.to_string(),
         _ => text.to_owned(),
     };
     parsed.assignments.iter().map(|given| (given.flag.name, value(given.flag.kind, given.text.as_str()))).collect()
@@ -121,7 +131,7 @@ mod tests {
 
     fn args(line: &str) -> Vec<String> {
         let args: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        translated(&last(&gflags::parse(&TABLE, &args, &RealWorld).unwrap()))
+        translated(&last(&gflags::parse(&TABLE, &args, &ProcessSources).unwrap()))
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! A master with everything around it in one process: RPC, admin HTTP, on request the metadata service, the summary line, and the
-//! clean-up of what dead clients left in the metadata service.
+//! A master process: RPC, admin HTTP, on request the metadata service, the summary line, and the removal of expired clients' records
+//! from the metadata service.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::commands::error::Failure;
-use crate::commands::listen::Listen;
+use crate::commands::listen::ListenAddress;
 use crate::commands::serve::exposition;
 use crate::commands::serve::metadata::key_space;
 use crate::engine::base::HostPort;
@@ -20,63 +20,60 @@ use crate::engine::master::{MasterConfig, MasterError, MasterHandle, MasterServe
 use crate::engine::metadata::{KeySpace, MetadataClient, MetadataService};
 use crate::engine::rpc::StartError;
 
-/// What to start.
+/// The configuration of a master process.
 #[derive(Debug)]
-pub struct Plan {
-    /// The master; its `listen` is that of `rpc`.
+pub struct MasterPlan {
+    /// Configuration of the master. Its address equals `rpc`.
     pub config: MasterConfig,
-    pub rpc: Listen,
-    pub admin: Listen,
-    /// The metadata service, if it is to be served here.
-    pub metadata: Option<Listen>,
-    /// What happens to a dead client's records.
-    pub cleanup: Cleanup,
-    /// Log the summary line?
+    pub rpc: ListenAddress,
+    pub admin: ListenAddress,
+    /// Address of the embedded metadata service, if it is enabled.
+    pub metadata: Option<ListenAddress>,
+    pub cleanup: MetadataCleanup,
+    /// Whether to log the summary line.
     pub report: bool,
 }
 
-/// What happens to a dead client's records in the metadata service.
+/// The treatment of an expired client's records in the metadata service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cleanup {
-    /// They stay in the service of this process, but their name is free for the next one who asks.
+pub enum MetadataCleanup {
+    /// Keep them in the embedded service, but let the next process take over their name.
     Release,
-    /// They are removed from the service of this process.
+    /// Remove them from the embedded service.
     Remove,
-    /// They are removed from the service at this URL, if there is one.
+    /// Remove them from the service at this URL, if one is configured.
     Elsewhere(Option<String>),
 }
 
-/// It runs. Dropping it stops it without waiting.
-pub struct Assembly {
+/// A running master process. Dropping it stops it without waiting.
+pub struct MasterProcess {
     pub rpc: HostPort,
-    /// The admin HTTP's address.
     pub admin_at: HostPort,
-    /// The metadata service's address.
     pub metadata_at: Option<HostPort>,
     master: MasterServer<RealEnv>,
     admin: Arc<AdminApi<RealEnv>>,
     http: Vec<HttpServer>,
     report: bool,
     departures: Receiver<StateEffect>,
-    cleaner: Cleaner,
+    cleaner: MetadataCleaner,
 }
 
-enum Cleaner {
+enum MetadataCleaner {
     None,
     Here { service: MetadataService<RealEnv>, remove: bool },
     Elsewhere { client: MetadataClient, keys: KeySpace },
 }
 
-impl Assembly {
-    /// Start everything in `plan`, or nothing.
+impl MasterProcess {
+    /// Start all parts of `plan`, or none.
     ///
     /// # Errors
-    /// A port cannot be taken, or the host gives no threads.
-    pub async fn start(plan: &Plan) -> Result<Assembly, Failure> {
+    /// A port cannot be bound, or the host cannot start threads.
+    pub async fn start(plan: &MasterPlan) -> Result<MasterProcess, Failure> {
         let env = RealEnv::new();
         let mut http = Vec::new();
-        // The small ones first: nobody is to find a master that goes away again.
-        let mut cleaner = Cleaner::None;
+        // The master starts last: clients must not find one that stops again because another port is in use.
+        let mut cleaner = MetadataCleaner::None;
         let (mut metadata_at, mut embedded) = (None, None);
         if let Some(listen) = &plan.metadata {
             let service = MetadataService::new(env.clone(), key_space());
@@ -84,9 +81,9 @@ impl Assembly {
             metadata_at = Some(running.at().clone());
             embedded = Some((running.at().clone(), service.clone()));
             http.push(running);
-            cleaner = Cleaner::Here { service, remove: plan.cleanup == Cleanup::Remove };
+            cleaner = MetadataCleaner::Here { service, remove: plan.cleanup == MetadataCleanup::Remove };
         }
-        if let Cleanup::Elsewhere(url) = &plan.cleanup {
+        if let MetadataCleanup::Elsewhere(url) = &plan.cleanup {
             cleaner = elsewhere(url.as_deref())?;
         }
         let master = MasterServer::start(plan.config.clone(), env.clone()).await.map_err(|error| match error {
@@ -99,23 +96,23 @@ impl Assembly {
         let announcer = Announcer { rpc_port: master.rpc_port(), embedded };
         let admin = AdminApi::announcing(env, Arc::new(master.handle()), Some(announcer));
         admin.append_metrics(exposition::process);
-        if let Cleaner::Here { service, .. } = &cleaner {
+        if let MetadataCleaner::Here { service, .. } = &cleaner {
             service.share_request_counts(admin.http_requests().clone());
         }
         let running = admin.start(&plan.admin.at).await.map_err(|error| plan.admin.failure(&error.source))?;
         let admin_at = running.at().clone();
         http.push(running);
         let rpc = HostPort::new(plan.rpc.at.host.clone(), master.rpc_port());
-        Ok(Assembly { rpc, admin_at, metadata_at, master, admin, http, report: plan.report, departures, cleaner })
+        Ok(MasterProcess { rpc, admin_at, metadata_at, master, admin, http, report: plan.report, departures, cleaner })
     }
 
-    /// Every address that is listened on, in words.
+    /// All addresses that the process listens on, for the log.
     pub fn listeners(&self) -> String {
         let metadata = self.metadata_at.as_ref().map(|at| format!(", metadata http://{at}/metadata"));
         format!("RPC {}, admin http://{}{}", self.rpc, self.admin_at, metadata.unwrap_or_default())
     }
 
-    /// The work besides the servers, for as long as it is polled.
+    /// The background work of the process, while it is polled.
     pub async fn work(&mut self) -> Infallible {
         let handle = self.master.handle();
         let report = async {
@@ -128,7 +125,7 @@ impl Assembly {
         std::future::pending().await
     }
 
-    /// Stop: answers under way are written, nothing new is taken.
+    /// Stop the process. Responses in progress are finished; new requests are refused.
     pub async fn stop(self) {
         for server in self.http {
             server.stop().await;
@@ -137,13 +134,13 @@ impl Assembly {
     }
 }
 
-fn elsewhere(url: Option<&str>) -> Result<Cleaner, Failure> {
+fn elsewhere(url: Option<&str>) -> Result<MetadataCleaner, Failure> {
     let Some(url) = url else {
         tracing::warn!(
             "--enable-metadata-cleanup-on-timeout has no effect: the metadata service is not embedded, and neither \
-             MOONCAKE_TE_META_DATA_SERVER nor the file of MOONCAKE_CONFIG_PATH names an http(s) one"
+             MOONCAKE_TE_META_DATA_SERVER nor the file of MOONCAKE_CONFIG_PATH sets an http(s) URL"
         );
-        return Ok(Cleaner::None);
+        return Ok(MetadataCleaner::None);
     };
     let client = MetadataClient::http(url).map_err(|error| {
         Failure::usage(format!("'{url}' is not the URL of a metadata service"))
@@ -151,30 +148,30 @@ fn elsewhere(url: Option<&str>) -> Result<Cleaner, Failure> {
             .found(error.to_string())
             .next("give http://HOST:PORT/metadata")
     })?;
-    Ok(Cleaner::Elsewhere { client, keys: key_space() })
+    Ok(MetadataCleaner::Elsewhere { client, keys: key_space() })
 }
 
-/// Follow the departures and do to the metadata service what they mean.
-async fn clean(master: &MasterHandle<RealEnv>, departures: &mut Receiver<StateEffect>, cleaner: &Cleaner) {
+/// Apply the cleanup to the metadata service for each expired segment.
+async fn clean(master: &MasterHandle<RealEnv>, departures: &mut Receiver<StateEffect>, cleaner: &MetadataCleaner) {
     loop {
         let name = match departures.recv().await {
             Ok(StateEffect::Unmounted { name, reason: UnmountReason::ClientExpired, last_of_name: true, .. }) => name,
             Ok(_) => continue,
             Err(RecvError::Lagged(missed)) => {
-                tracing::warn!("{missed} departures of segments were missed; their metadata records stay");
+                tracing::warn!("missed {missed} unmounted segments; their metadata records remain");
                 continue;
             }
             Err(RecvError::Closed) => return,
         };
         let name = String::from_utf8_lossy(&name.0);
-        // Its process may be back by now.
+        // Its process may have restarted and mounted it again.
         if master.has_segment_named(&name) {
             continue;
         }
         match cleaner {
-            Cleaner::None => {}
-            Cleaner::Here { service, remove: false } => service.mark_owner_expired(&name),
-            Cleaner::Here { service, remove: true } => {
+            MetadataCleaner::None => {}
+            MetadataCleaner::Here { service, remove: false } => service.mark_owner_expired(&name),
+            MetadataCleaner::Here { service, remove: true } => {
                 let gone = service.remove_segment(&name);
                 tracing::info!(
                     "Cleaned up HTTP metadata for segment: {name}, ram_key_removed={}, rpc_key_removed={}",
@@ -182,11 +179,11 @@ async fn clean(master: &MasterHandle<RealEnv>, departures: &mut Receiver<StateEf
                     gone.rpc_meta
                 );
             }
-            Cleaner::Elsewhere { client, keys } => {
+            MetadataCleaner::Elsewhere { client, keys } => {
                 for key in [keys.ram_key(&name), keys.rpc_meta_key(&name)] {
                     match client.remove(&key).await {
                         Ok(removed) => tracing::info!("Cleaned up HTTP metadata: {key}, removed={removed}"),
-                        Err(error) => tracing::warn!("cannot clean up: {error}"),
+                        Err(error) => tracing::warn!("cannot clean up HTTP metadata: {error}"),
                     }
                 }
             }

@@ -1,11 +1,11 @@
-//! Which master a command talks to, and how long it waits: flags, then environment, then the usual place.
+//! The master that a command uses and the time limit of its calls: from flags, then the environment, then defaults.
 
 use std::io;
 use std::time::Duration;
 
 use nix::errno::Errno;
 
-use crate::commands::admin::{self, Admin};
+use crate::commands::admin::{self, AdminClient};
 use crate::commands::args;
 use crate::commands::error::Failure;
 use crate::engine::base::HostPort;
@@ -14,60 +14,63 @@ use crate::engine::metadata::discovery;
 use crate::engine::rpc::{CallError, RpcClient, Timeouts};
 use crate::engine::wire::MasterCalls;
 
-/// The RPC port where nobody chose another.
+/// Default RPC port of a master.
 pub const RPC_PORT: u16 = 50051;
-/// A connection is there sooner than this or not at all.
+/// Longest wait for a connection to the master.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 
-/// Is it this host that has no descriptor for another connection, whoever is at the other end?
+/// Whether this process or host has no file descriptor left. The peer is not at fault then.
 fn is_out_of_files(error: &io::Error) -> bool {
     matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::EMFILE | Errno::ENFILE))
 }
 
-/// Flags that name a master.
+/// Flags that select a master.
 #[derive(Clone, Debug, clap::Args)]
 pub struct MasterArgs {
     /// RPC address of the master [default: 127.0.0.1:50051; environment: MOONCAKE_MASTER]
     #[arg(long, value_name = "HOST:PORT")]
     pub master: Option<String>,
-    /// Admin HTTP address of the master [default: port 9003 at the master's host, if it belongs to this master; environment for the
-    /// port: MOONCAKE_MASTER_METRICS_PORT]
+    /// Admin HTTP address of the master [default: port 9003 of its host; environment: MOONCAKE_MASTER_METRICS_PORT]
+    ///
+    /// The default is used only if the admin port belongs to this master. The environment variable sets the port.
     #[arg(long, value_name = "HOST:PORT")]
     pub admin: Option<String>,
-    /// Longest wait for an answer of the master, its admin HTTP or the metadata service, and for the bytes of an object; a list of
-    /// keys may take longer in all, as long as this time brings 64 KiB of it
+    /// Time limit of each call and of the transfer of an object
+    ///
+    /// It applies to answers of the master, its admin HTTP and the metadata service. A list of keys may take longer if 64 KiB of it
+    /// arrive within each such period.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = args::limit)]
     pub timeout: Duration,
 }
 
-/// A master, and who chose it.
+/// A master with the origin of its address.
 #[derive(Clone, Debug)]
-pub struct Master {
+pub struct MasterTarget {
     pub at: HostPort,
     pub origin: String,
     /// Longest wait for an answer.
     pub timeout: Duration,
     admin: HostPort,
     admin_origin: String,
-    /// Nobody named the admin HTTP, and the usual port may be another master's: the RPC port is not the usual one.
+    /// The admin address was not given, and the default admin port may belong to another master: the RPC port is not the default.
     is_admin_unknown: bool,
 }
 
 impl MasterArgs {
-    /// The master that these flags and the environment name.
+    /// The master that these flags and the environment select.
     ///
     /// # Errors
-    /// An address is not one.
-    pub fn resolve(&self) -> Result<Master, Failure> {
+    /// An address does not parse.
+    pub fn resolve(&self) -> Result<MasterTarget, Failure> {
         self.resolve_with(|name| std::env::var(name).ok().filter(|text| !text.is_empty()))
     }
 
-    /// The master that these flags and the environment name, with its admin port found where neither names it: the usual one is used
-    /// if it belongs to this master, see [`discovery::is_admin_of`].
+    /// The master that these flags and the environment select. Without an admin address, the default admin port is used if it belongs
+    /// to this master, see [`discovery::is_admin_of`].
     ///
     /// # Errors
-    /// As [`resolve`](MasterArgs::resolve).
-    pub async fn find(&self) -> Result<Master, Failure> {
+    /// An address does not parse.
+    pub async fn find(&self) -> Result<MasterTarget, Failure> {
         let mut master = self.resolve()?;
         if master.is_admin_unknown && discovery::is_admin_of(&master.admin, &master.at, master.timeout).await {
             master.is_admin_unknown = false;
@@ -76,7 +79,7 @@ impl MasterArgs {
         Ok(master)
     }
 
-    fn resolve_with(&self, env: impl Fn(&str) -> Option<String>) -> Result<Master, Failure> {
+    fn resolve_with(&self, env: impl Fn(&str) -> Option<String>) -> Result<MasterTarget, Failure> {
         let (text, origin) = match &self.master {
             Some(text) => (text.clone(), format!("--master {text}")),
             None => match env("MOONCAKE_MASTER") {
@@ -85,13 +88,13 @@ impl MasterArgs {
             },
         };
         let at = address(&text, &origin, RPC_PORT)?;
-        // The environment's port is that of the environment's master, not of any that a flag names.
-        let environments = env("MOONCAKE_MASTER").unwrap_or_else(|| format!("127.0.0.1:{RPC_PORT}"));
-        let is_environments = args::endpoint(&environments, RPC_PORT).is_ok_and(|master| master == at);
-        let named_port = env("MOONCAKE_MASTER_METRICS_PORT");
+        // The environment's port belongs to the environment's master, not to one that a flag selects.
+        let env_master = env("MOONCAKE_MASTER").unwrap_or_else(|| format!("127.0.0.1:{RPC_PORT}"));
+        let is_env_master = args::endpoint(&env_master, RPC_PORT).is_ok_and(|master| master == at);
+        let env_port = env("MOONCAKE_MASTER_METRICS_PORT");
         let is_admin_unknown =
-            self.admin.is_none() && if named_port.is_some() { !is_environments } else { at.port != RPC_PORT };
-        let metrics_port = named_port.filter(|_| is_environments);
+            self.admin.is_none() && if env_port.is_some() { !is_env_master } else { at.port != RPC_PORT };
+        let metrics_port = env_port.filter(|_| is_env_master);
         let (admin, admin_origin) = match (&self.admin, metrics_port) {
             (Some(text), _) => {
                 let origin = format!("--admin {text}");
@@ -100,78 +103,78 @@ impl MasterArgs {
             (None, Some(port)) => {
                 let origin = format!("MOONCAKE_MASTER_METRICS_PORT={port}");
                 let port = port.trim().parse();
-                let port = port.map_err(|_| Failure::usage(format!("{origin}: a port from 0 to 65535 is expected")))?;
+                let port = port.map_err(|_| Failure::usage(format!("{origin}: expected a port from 0 to 65535")))?;
                 (HostPort::new(at.host.clone(), port), origin)
             }
             (None, None) => {
-                (HostPort::new(at.host.clone(), admin::PORT), format!("the usual port at the host of {origin}"))
+                (HostPort::new(at.host.clone(), admin::PORT), format!("the default admin port of {origin}"))
             }
         };
-        Ok(Master { at, origin, timeout: self.timeout, admin, admin_origin, is_admin_unknown })
+        Ok(MasterTarget { at, origin, timeout: self.timeout, admin, admin_origin, is_admin_unknown })
     }
 }
 
-/// `text`, which `origin` gave, as an address; `port` where none is written.
+/// Parse `text`, which `origin` gave, as an address. The port defaults to `port`.
 ///
 /// # Errors
-/// It is none, or names a master in a way that is not there yet.
+/// The text is not an address, or it uses a scheme such as etcd:// that mcctl does not support.
 pub fn address(text: &str, origin: &str, port: u16) -> Result<HostPort, Failure> {
     if let Some((scheme, _)) = text.split_once("://").filter(|(scheme, _)| *scheme != "http") {
-        return Err(Failure::usage(format!(
-            "{origin}: {scheme}:// (a master found through {scheme}) is not there yet"
-        ))
-        .next("give HOST:PORT of the master"));
+        return Err(Failure::usage(format!("{origin}: finding the master through {scheme}:// is not supported"))
+            .next("give HOST:PORT of the master"));
     }
     let text = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
-    args::endpoint(text, port).map_err(|found| Failure::usage(format!("{origin} is not an address")).found(found))
+    args::endpoint(text, port)
+        .map_err(|error| Failure::usage(format!("{origin} is not an address")).found(error.to_string()))
 }
 
-impl Master {
-    /// Is its admin HTTP not named, while the usual one may belong to another master?
+impl MasterTarget {
+    /// Whether the admin address was not given and the default one may belong to another master.
     pub fn is_admin_unknown(&self) -> bool {
         self.is_admin_unknown
     }
 
-    /// Its admin HTTP.
+    /// A client of its admin HTTP.
     ///
     /// # Errors
-    /// It [is not known](Master::is_admin_unknown), or see [`Admin::new`].
-    pub fn admin(&self) -> Result<Admin, Failure> {
+    /// The admin address [is not known](MasterTarget::is_admin_unknown), or see [`AdminClient::new`].
+    pub fn admin(&self) -> Result<AdminClient, Failure> {
         if self.is_admin_unknown {
-            return Err(Failure::usage(format!("no admin address was given for the master at {}", self.at))
-                .tried(format!("{}; the usual admin port, {}", self.origin, self.admin))
-                .found("nothing there that belongs to this master")
+            return Err(Failure::usage(format!("the admin address of the master at {} is not known", self.at))
+                .tried(format!("{}; the default admin port, {}", self.origin, self.admin))
+                .found("no admin HTTP of this master at the default port")
                 .next(format!(
-                    "give --admin HOST:PORT: the master's --metrics_port, {} by default (environment: MOONCAKE_MASTER_METRICS_PORT)",
+                    "give --admin HOST:PORT, with the master's --metrics_port, {} by default (environment: \
+                     MOONCAKE_MASTER_METRICS_PORT)",
                     admin::PORT
                 )));
         }
-        Admin::new(self.admin.clone(), self.admin_origin.clone(), self.timeout)
+        AdminClient::new(self.admin.clone(), self.admin_origin.clone(), self.timeout)
     }
 
-    /// Its RPC. Must be called on a runtime.
+    /// A client of its RPC. Must be called on a runtime.
     pub fn calls(&self) -> MasterCalls<RpcClient<RealEnv>> {
         MasterCalls(RpcClient::new(RealEnv::new(), self.at.clone(), self.timeouts()))
     }
 
-    /// How long its RPC is waited for.
+    /// Time limits of its RPC.
     pub fn timeouts(&self) -> Timeouts {
         Timeouts { connect: self.timeout.min(CONNECT_MAX), call: self.timeout }
     }
 
-    /// Its admin HTTP, for a command that requires it.
+    /// A client of its admin HTTP, for commands that need it.
     ///
     /// # Errors
-    /// As [`admin`](Master::admin); a master that does not answer is the error where its admin HTTP is not known.
-    pub async fn admin_required(&self) -> Result<Admin, Failure> {
+    /// As [`admin`](MasterTarget::admin). If the admin address is not known and the master does not answer either, that is the error.
+    pub async fn admin_required(&self) -> Result<AdminClient, Failure> {
         if self.is_admin_unknown {
-            // Any answer will do, a refusal too.
+            // Any answer proves that the master is reachable, even a refusal.
             drop(self.calls().service_ready().await.map_err(|error| self.failure(&error))?);
         }
         self.admin()
     }
 
-    /// What a call that has no answer means to the user.
+    /// The failure for a call without a usable answer.
     pub fn failure(&self, error: &CallError) -> Failure {
         let failure = match error {
             CallError::Connect { source, .. } if is_out_of_files(source) => {
@@ -188,12 +191,13 @@ impl Master {
                     .found(format!("no connection within {}", args::show_duration(*limit)))
             }
             CallError::TooLarge { .. } => Failure::usage(error.to_string()),
-            other => Failure::unreachable(format!("the master at {} gives no usable answer", self.at))
-                .found(other.to_string()),
+            other => {
+                Failure::unreachable(format!("unusable answer from the master at {}", self.at)).found(other.to_string())
+            }
         };
         failure
             .tried(format!("call {} ({})", self.at, self.origin))
-            .next("start the master (mcctl serve master), or name the right one with --master HOST:PORT")
+            .next("start the master (mcctl serve master), or give its address with --master HOST:PORT")
     }
 }
 
@@ -202,26 +206,23 @@ mod tests {
     use super::*;
     use crate::commands::error::Exit;
 
-    fn resolve(
-        master: Option<&str>,
-        admin: Option<&str>,
-        env: &[(&str, &str)],
-    ) -> Result<(String, String, String), String> {
+    /// Address, admin address and origin of the resolved master.
+    type Resolved = Result<(String, String, String), Failure>;
+
+    fn resolve(master: Option<&str>, admin: Option<&str>, env: &[(&str, &str)]) -> Resolved {
         let owned = |text: Option<&str>| text.map(str::to_owned);
         let args = MasterArgs { master: owned(master), admin: owned(admin), timeout: Duration::from_secs(1) };
         let lookup = |name: &str| env.iter().find(|(n, _)| *n == name).map(|(_, text)| (*text).to_owned());
-        match args.resolve_with(lookup) {
-            Ok(master) => Ok((master.at.to_string(), master.admin.to_string(), master.origin)),
-            Err(failure) => Err(failure.what),
-        }
+        let master = args.resolve_with(lookup)?;
+        Ok((master.at.to_string(), master.admin.to_string(), master.origin))
     }
 
-    fn found(at: &str, admin: &str, origin: &str) -> Result<(String, String, String), String> {
+    fn found(at: &str, admin: &str, origin: &str) -> Resolved {
         Ok((at.to_owned(), admin.to_owned(), origin.to_owned()))
     }
 
     #[test]
-    fn a_process_without_descriptors_blames_itself_and_not_the_master() {
+    fn missing_file_descriptors_are_the_hosts_fault() {
         let args = MasterArgs { master: Some("m:1".to_owned()), admin: None, timeout: Duration::from_secs(1) };
         let master = args.resolve().expect("an address");
         let connect = |source: io::Error| CallError::Connect { address: HostPort::new("m", 1), source: source.into() };
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_is_stronger_than_the_environment_and_both_than_the_usual_place() {
+    fn flags_override_the_environment_which_overrides_defaults() {
         let env = [("MOONCAKE_MASTER", "m:1"), ("MOONCAKE_MASTER_METRICS_PORT", "7")];
         assert_eq!(resolve(None, None, &[]), found("127.0.0.1:50051", "127.0.0.1:9003", "default address"));
         assert_eq!(resolve(None, None, &env), found("m:1", "m:7", "MOONCAKE_MASTER=m:1"));
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn an_admin_port_is_guessed_only_for_the_usual_rpc_port() {
+    fn the_admin_port_is_guessed_only_for_the_default_rpc_port() {
         let unknown = |master: Option<&str>, admin: Option<&str>, port: Option<&str>| {
             let args = MasterArgs {
                 master: master.map(str::to_owned),
@@ -256,16 +257,19 @@ mod tests {
         assert!(!unknown(Some("a"), None, None) && !unknown(Some("a:50051"), None, None));
         assert!(unknown(None, None, None) && unknown(Some("a:1"), None, None));
         assert!(!unknown(Some("a:1"), Some("a:2"), None));
-        // The environment's port is said of the environment's master.
+        // The environment's port belongs to the environment's master.
         assert!(!unknown(None, None, Some("2")) && !unknown(Some("a:1"), None, Some("2")));
         assert!(unknown(Some("b:1"), None, Some("2")) && unknown(Some("a:50051"), None, Some("2")));
     }
 
     #[test]
-    fn what_is_no_address_names_where_it_came_from() {
-        assert_eq!(resolve(Some("a:b"), None, &[]), Err("--master a:b is not an address".to_owned()));
-        assert!(
-            resolve(None, None, &[("MOONCAKE_MASTER", "etcd://a:1")]).expect_err("etcd").contains("is not there yet")
-        );
+    fn a_wrong_address_is_refused_with_its_origin() {
+        for (master, env, origin) in [
+            (Some("a:b"), &[][..], "--master a:b"),
+            (None, &[("MOONCAKE_MASTER", "etcd://a:1")], "MOONCAKE_MASTER=etcd://a:1"),
+        ] {
+            let failure = resolve(master, None, env).expect_err(origin);
+            assert!(failure.exit == Exit::Usage && failure.what.starts_with(origin), "{failure}");
+        }
     }
 }
