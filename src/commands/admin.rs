@@ -38,7 +38,7 @@ pub struct AdminClient {
     limit: Duration,
 }
 
-/// Response of `/health`.
+/// The response of `/health`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct MasterHealth {
     /// `leader` or `standby`.

@@ -5,7 +5,7 @@ use clap_complete::Shell;
 use crate::commands::error::{Exit, Outcome};
 use crate::commands::{output, tree};
 
-/// The shell.
+/// Flags of `mcctl completions`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "bash: run source <(mcctl completions bash), or write the script to /usr/share/bash-completion/completions/mcctl\n\

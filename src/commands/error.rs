@@ -92,19 +92,19 @@ impl Failure {
         Failure::new(Exit::No, what)
     }
 
-    /// Sets [`Failure::tried`].
+    /// Sets the action that failed.
     pub fn tried(mut self, text: impl Into<String>) -> Failure {
         self.tried = Some(text.into());
         self
     }
 
-    /// Sets [`Failure::found`].
+    /// Sets the evidence of the failure.
     pub fn found(mut self, text: impl Into<String>) -> Failure {
         self.found = Some(text.into());
         self
     }
 
-    /// Sets [`Failure::next`].
+    /// Sets the command or setting that fixes it.
     pub fn next(mut self, text: impl Into<String>) -> Failure {
         self.next = Some(text.into());
         self

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::commands::args;
 use crate::engine::base::ByteSize;
 
-/// One flag.
+/// A flag and everything that help, parsing and files need to know about it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlagSpec {
     /// The name with underscores: upstream's if upstream has the flag.
@@ -70,17 +70,13 @@ pub enum FileKey {
 /// A value of a flag.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FlagValue {
-    /// [`ValueKind::Bool`].
     Bool(bool),
-    /// [`ValueKind::Whole`] and [`ValueKind::Port`].
+    /// Also the value of a [`ValueKind::Port`].
     Whole(i128),
-    /// [`ValueKind::Number`].
     Number(f64),
-    /// [`ValueKind::Text`] and [`ValueKind::Word`].
+    /// Also the value of a [`ValueKind::Word`].
     Text(String),
-    /// [`ValueKind::Duration`].
     Duration(Duration),
-    /// [`ValueKind::Size`].
     Size(ByteSize),
 }
 

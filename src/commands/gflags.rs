@@ -34,7 +34,6 @@ pub struct ParsedFlags {
     pub unknown_defines: Vec<UnknownKey>,
     /// Set by `--help` or one of its variants.
     pub help: Option<HelpLength>,
-    /// Set by `--version`.
     pub version: bool,
 }
 

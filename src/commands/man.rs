@@ -8,7 +8,7 @@ use clap_mangen::Man;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::{output, tree};
 
-/// The page to print, or the folder for all pages.
+/// Flags of `mcctl man`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Command whose page is printed [default: the page of mcctl]

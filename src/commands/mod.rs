@@ -106,7 +106,7 @@ enum TopCommand {
     Man(man::Args),
     /// Show the help of a command
     Help(HelpArgs),
-    /// Print the version
+    /// Print the version of mcctl
     Version,
 }
 

@@ -59,7 +59,6 @@ pub struct SettingEntry {
 /// The values of all flags of a table.
 #[derive(Debug)]
 pub struct Settings {
-    table: &'static FlagTable,
     set: Vec<(&'static FlagSpec, SettingEntry)>,
 }
 
@@ -69,7 +68,7 @@ impl Settings {
         let default = |flag: &'static FlagSpec| {
             (flag, SettingEntry { value: flag.default_value(), origin: ValueOrigin::Default })
         };
-        Settings { table, set: table.flags().map(default).collect() }
+        Settings { set: table.flags().map(default).collect() }
     }
 
     /// Set a flag. A later assignment replaces an earlier one, so sources are applied in order of increasing precedence.

@@ -28,7 +28,7 @@ pub struct TransportChoice {
 }
 
 impl TransportChoice {
-    /// TCP, the default.
+    /// TCP, which is the default.
     pub fn tcp() -> TransportChoice {
         TransportChoice { protocol: TransferProtocol::Tcp, rdma: RdmaOptions::default(), origin: "default".to_owned() }
     }

@@ -73,16 +73,16 @@ impl Real {
         let mut dialogue = Dialogue::start("engine", command, dir.path());
         let p2p = matches!(finding, Finding::P2p);
         let name = if p2p { "127.0.0.1" } else { name };
-        dialogue.say(&json!({ "do": "start", "name": name, "metadata": finding.text(), "bytes": BYTES }).to_string());
-        let started = dialogue.hear(PATIENCE);
+        dialogue.send(&json!({ "do": "start", "name": name, "metadata": finding.text(), "bytes": BYTES }).to_string());
+        let started = dialogue.receive(PATIENCE);
         assert_eq!(started["rc"], 0, "{started}");
         let segment = if p2p { format!("127.0.0.1:{}", started["port"]) } else { name.to_owned() };
         Real { dialogue, segment, address: started["address"].as_u64().unwrap(), _dir: dir }
     }
 
     fn ask(&mut self, question: Value) -> Value {
-        self.dialogue.say(&question.to_string());
-        self.dialogue.hear(PATIENCE)
+        self.dialogue.send(&question.to_string());
+        self.dialogue.receive(PATIENCE)
     }
 
     fn fill(&mut self, at: usize, length: usize, seed: u64) {

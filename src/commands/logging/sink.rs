@@ -48,7 +48,6 @@ struct SinkShared {
 
 #[derive(Default)]
 struct LineQueue {
-    /// Whole lines.
     lines: Vec<u8>,
     /// Lines dropped since the last batch.
     dropped: u64,

@@ -107,7 +107,7 @@ fn policy(settings: &Settings) -> Result<StorePolicy, Failure> {
         "free_ratio_first" => Strategy::FreeRatioFirst,
         "local_first" => Strategy::LocalFirst,
         "cxl" => {
-            return Err(Failure::usage("--allocation-strategy cxl is not available: CXL memory is not there yet")
+            return Err(Failure::usage("--allocation-strategy cxl is not available: CXL memory is not supported")
                 .found(settings.describe("allocation_strategy"))
                 .next("use random or free_ratio_first"));
         }

@@ -36,7 +36,7 @@ pub struct NodePlan {
     pub metadata: MetadataUri,
     /// Host, with or without a port, at which other nodes reach this one.
     pub local_hostname: String,
-    /// Memory to contribute.
+    /// Memory to contribute to the store.
     pub segment: ByteSize,
     pub segment_origin: String,
     /// Memory for the node's own puts and gets.
@@ -283,7 +283,7 @@ pub fn check_ports(plan: &NodePlan, ports: &NodePorts) -> Result<(), Failure> {
     check_collisions(&listens)
 }
 
-/// Minimum connection timeout.
+/// Minimum timeout of a connection attempt.
 const CONNECT_MIN: Duration = Duration::from_millis(100);
 
 /// The port range for node names, from upstream's variables.

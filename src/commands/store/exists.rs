@@ -12,7 +12,7 @@ use crate::engine::base::text::escaped;
 /// Flags of `mcctl store exists`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Keys to check
+    /// Keys of the objects
     #[arg(required = true, value_name = "KEY", value_parser = key::parse)]
     keys: Vec<String>,
     /// Print nothing; the exit code is the answer

@@ -28,7 +28,7 @@ pub enum StoreCommand {
     Exists(exists::Args),
     /// Remove objects by key or pattern, or empty the store
     Rm(rm::Args),
-    /// List keys
+    /// List the keys in the store
     Ls(ls::Args),
     /// Show size and replicas of objects
     Stat(stat::Args),

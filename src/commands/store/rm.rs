@@ -14,7 +14,7 @@ use crate::engine::base::text::{Quoted, escaped};
 /// Flags of `mcctl store rm`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Keys to remove
+    /// Keys of the objects
     #[arg(value_name = "KEY", value_parser = key::parse, required_unless_present_any = ["regex", "all"])]
     keys: Vec<String>,
     /// Remove all objects whose key contains a match of PATTERN (ECMAScript; anchor with ^ and $)

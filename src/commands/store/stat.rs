@@ -17,7 +17,7 @@ use crate::engine::wire::types::{ReplicaDescriptor, ReplicaLocation, ReplicaStat
 /// Flags of `mcctl store stat`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Keys to look up
+    /// Keys of the objects
     #[arg(required = true, value_name = "KEY", value_parser = key::parse)]
     keys: Vec<String>,
     /// One JSON document on stdout
@@ -143,7 +143,7 @@ pub(super) async fn admin_or_rpc<T>(
 pub(super) enum KeyState {
     /// A complete object; also the state if the master cannot be queried.
     Complete,
-    /// An unfinished put.
+    /// A put of the key has not ended.
     Unfinished,
     Gone,
 }

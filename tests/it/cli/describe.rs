@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use super::mcctl;
 
-/// All commands.
+/// The words of all commands.
 pub const COMMANDS: &[&[&str]] = &[
     &["serve"],
     &["serve", "master"],

@@ -147,7 +147,7 @@ fn a_signal_ends_a_waiting_put_get_and_bench_without_records() {
         ],
     ] {
         let mut run = Service::start(command(args));
-        wait_until("its records are there", PATIENCE, || records(metadata, "ours:7") == [200, 200]);
+        wait_until("its records", PATIENCE, || records(metadata, "ours:7") == [200, 200]);
         assert_eq!(run.stop(Signal::SIGINT), 1, "{:#?}", run.all_lines());
         assert_eq!(records(metadata, "ours:7"), [404, 404], "{:#?}", run.all_lines());
         assert!(run.all_lines().iter().any(|line| line.contains("SIGINT: stopped")), "{:#?}", run.all_lines());

@@ -12,7 +12,6 @@ use nix::unistd::Pid;
 /// Time limit of waits, above what a busy machine needs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A running program.
 pub struct Service {
     child: Child,
     lines: Receiver<String>,
@@ -42,7 +41,6 @@ impl Service {
         Service { child, lines, seen: Vec::new() }
     }
 
-    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -79,7 +77,6 @@ impl Service {
         digits.parse().unwrap_or_else(|_| panic!("no port after '{part}' in '{line}'"))
     }
 
-    /// Send `signal`.
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(i32::try_from(self.pid()).expect("a pid")), signal).expect("it runs");
     }
