@@ -221,8 +221,6 @@ pub const GUIDES: &[Guide] = &[
         ],
         first: &[
             "url",
-            "api",
-            "model",
             "num-clients",
             "num-rounds",
             "request-length",
@@ -231,7 +229,6 @@ pub const GUIDES: &[Guide] = &[
             "max-parallel",
             "dataset-name",
             "dataset-path",
-            "json",
         ],
     },
     Guide {
@@ -243,15 +240,12 @@ pub const GUIDES: &[Guide] = &[
         first: &[
             "backend",
             "url",
-            "host",
-            "port",
             "model",
             "dataset-name",
             "dataset-path",
             "num-prompts",
             "request-rate",
             "max-parallel",
-            "output-file",
         ],
     },
     Guide {

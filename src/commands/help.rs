@@ -190,8 +190,10 @@ mod tests {
             let guide = guides::find(path).unwrap_or_else(|| panic!("no guide for '{path}'"));
             assert!(!guide.examples.is_empty(), "'{path}' has no example");
             for name in guide.first {
-                let is_there = *name == "help" || command.get_arguments().any(|arg| arg.get_long() == Some(name));
-                assert!(is_there, "'{path}' has no flag --{name}");
+                let spelled = name.replace('_', "-");
+                let names = |arg: &clap::Arg| arg.get_long_and_visible_aliases().is_some_and(|all| all.contains(&&*spelled));
+                let exists = *name == "help" || command.get_arguments().any(names);
+                assert!(exists, "'{path}' has no flag --{name}");
             }
             for sub in command.get_subcommands() {
                 let name = sub.get_name();

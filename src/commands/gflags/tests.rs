@@ -1,3 +1,5 @@
+//! Tests of the gflags parser.
+
 use std::collections::BTreeMap;
 
 use super::*;

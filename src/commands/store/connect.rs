@@ -40,7 +40,7 @@ pub struct ConnectArgs {
 
 /// Flags of [`ConnectArgs`] without effect, for commands that transfer no data: all `store` commands accept the same connection flags.
 #[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Connection flags of the other store commands, without effect here")]
+#[command(next_help_heading = "Connection flags without effect here")]
 pub(super) struct UnusedConnectArgs {
     /// See mcctl store get
     #[arg(long, value_name = "URL", hide_short_help = true)]

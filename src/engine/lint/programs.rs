@@ -61,6 +61,7 @@ pub const NODE_FLAGS: &[&str] = &[
     "enable_client_http_server",
     "client_http_port",
     "port",
+    "rest_port",
     "host",
     "max_wait_time",
     "config",
