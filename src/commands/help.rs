@@ -191,7 +191,8 @@ mod tests {
             assert!(!guide.examples.is_empty(), "'{path}' has no example");
             for name in guide.first {
                 let spelled = name.replace('_', "-");
-                let names = |arg: &clap::Arg| arg.get_long_and_visible_aliases().is_some_and(|all| all.contains(&&*spelled));
+                let names =
+                    |arg: &clap::Arg| arg.get_long_and_visible_aliases().is_some_and(|all| all.contains(&&*spelled));
                 let exists = *name == "help" || command.get_arguments().any(names);
                 assert!(exists, "'{path}' has no flag --{name}");
             }

@@ -123,8 +123,7 @@ struct SglangCompatFlags {
 }
 
 /// The first line of output.
-pub(in crate::commands) const WARNING: &str =
-    "this is a SIMULATOR of an SGLang server: it runs no model, answers are random text, and times come from a cost model";
+pub(in crate::commands) const WARNING: &str = "this is a SIMULATOR of an SGLang server: it runs no model, answers are random text, and times come from a cost model";
 /// Threads for requests, storage and the engine.
 const THREADS_MAX: usize = 4;
 /// Maximum tokens of L2.

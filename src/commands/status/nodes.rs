@@ -194,13 +194,12 @@ mod tests {
             written_bytes: 3 << 20,
             failures: DeviceFailures { connection: 1, peer: 2, ..DeviceFailures::default() },
         };
-        let ways = TransportStats {
+        let rdma = TransportStats {
             transport: "rdma".to_owned(),
             peers: vec![peer],
             devices: vec![device],
             ..TransportStats::default()
         };
-        let rdma = TransportStats { transport: "rdma".to_owned(), peers: vec![peer], devices: vec![device], ..TransportStats::default() };
         let tcp = TransportStats { transport: "tcp".to_owned(), ..TransportStats::default() };
         let refused = NodeFailure::Unreachable("Connection refused".to_owned());
         let replies: Vec<NodeReply> =

@@ -379,7 +379,7 @@ impl<E: Env> AdminView for MasterHandle<E> {
     }
 
     fn heartbeats(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(ClientId, Duration)) -> Option<u64> {
-        self.shared.hold(|state, now, _| state.view_heartbeats(now, cursor, limit, visit))
+        self.shared.with_state(|state, now, _| state.view_heartbeats(now, cursor, limit, visit))
     }
 
     fn keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> Option<u64> {

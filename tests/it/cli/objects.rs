@@ -81,7 +81,7 @@ fn an_object_from_text_file_or_stdin_is_read_back_unchanged() {
     assert!(std::fs::read(&to).expect("written") == bytes);
     let listed = store.run(&["store", "ls", "--long"]);
     assert_eq!(listed.succeeds().lines().count(), 4);
-    assert!(listed.stderr.starts_with("3 keys, "), "{listed:?}");
+    assert!(listed.stderr.ends_with("\n3 keys, 2.86 MiB\n"), "{listed:?}");
     assert_eq!(store.run(&["store", "ls", "--prefix", "fi"]).succeeds(), "file\n");
     let header: Vec<&str> = listed.stdout.lines().next().expect("a header").split_whitespace().collect();
     assert_eq!(header, ["SIZE", "COPIES", "NODE", "KEY"]);
