@@ -1,7 +1,7 @@
 //! The transport of a command (tcp or rdma): its flags, and errors of hosts and peers without RDMA.
 
 use crate::commands::error::{Exit, Failure};
-use crate::engine::transfer::{Blame, TransferProtocol, RdmaFault, RdmaStep, RdmaOptions, TransferError};
+use crate::engine::transfer::{Blame, RdmaFault, RdmaOptions, RdmaStep, TransferError, TransferProtocol};
 
 /// Flags that select the transport.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -42,7 +42,7 @@ impl TransportChoice {
         protocol: &str,
         origin: String,
         devices: &str,
-        tcp_instead: bool,
+        allow_tcp_fallback: bool,
         env: impl Fn(&str) -> Option<String>,
     ) -> Result<TransportChoice, Failure> {
         let word = protocol.trim().to_ascii_lowercase();
@@ -55,7 +55,7 @@ impl TransportChoice {
             tracing::warn!("using tcp instead of rdma ({origin}), because MC_FORCE_TCP is set");
             return Ok(TransportChoice { origin: "MC_FORCE_TCP".to_owned(), ..TransportChoice::tcp() });
         }
-        let mut rdma = RdmaOptions { tcp_instead, ..RdmaOptions::parse(devices) };
+        let mut rdma = RdmaOptions { allow_tcp_fallback, ..RdmaOptions::parse(devices) };
         let discover = env("MC_MS_AUTO_DISC").is_some_and(|text| text.trim() == "1");
         if rdma.devices.is_empty() || discover {
             rdma.devices = RdmaOptions::parse(&env("MC_MS_FILTERS").unwrap_or_default()).devices;
@@ -142,12 +142,15 @@ mod tests {
         assert_eq!(read(&TransportArgs::default(), &[]), Ok(TransportChoice::tcp()));
         let vars = [("MOONCAKE_PROTOCOL", "RDMA"), ("MOONCAKE_DEVICE", "mlx5_0,mlx5_1")];
         let found = read(&TransportArgs::default(), &vars).unwrap();
-        assert_eq!((found.protocol, found.rdma.devices.join(" ")), (TransferProtocol::Rdma, "mlx5_0 mlx5_1".to_owned()));
+        assert_eq!(
+            (found.protocol, found.rdma.devices.join(" ")),
+            (TransferProtocol::Rdma, "mlx5_0 mlx5_1".to_owned())
+        );
         assert_eq!(found.origin, "MOONCAKE_PROTOCOL=RDMA");
         let args =
             TransportArgs { protocol: Some("rdma".into()), device_name: Some("rxe0".into()), allow_tcp_fallback: true };
         let found = read(&args, &vars).unwrap();
-        assert_eq!((found.rdma.devices.join(" "), found.rdma.tcp_instead), ("rxe0".to_owned(), true));
+        assert_eq!((found.rdma.devices.join(" "), found.rdma.allow_tcp_fallback), ("rxe0".to_owned(), true));
         let tcp = TransportArgs { protocol: Some("tcp".into()), ..TransportArgs::default() };
         assert_eq!(read(&tcp, &vars).unwrap().protocol, TransferProtocol::Tcp);
     }

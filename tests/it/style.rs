@@ -24,6 +24,10 @@ pub(crate) fn sources(folder: &str) -> Vec<(PathBuf, String)> {
 
 /// Whether `line` declares a public function or trait.
 fn needs_doc(line: &str) -> bool {
+    // A macro writes the comment of each function that it declares.
+    if line.contains('$') {
+        return false;
+    }
     let Some(declared) = line.trim_start().strip_prefix("pub ") else { return false };
     let mut words = declared.split_whitespace().skip_while(|word| ["const", "async", "unsafe"].contains(word));
     words.next().is_some_and(|word| word == "fn" || word == "trait")

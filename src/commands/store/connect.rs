@@ -322,12 +322,20 @@ pub(in crate::commands) fn failure(master: &MasterTarget, what: &str, error: &St
         }
         StoreError::Transfer { endpoint, source, .. } => {
             let why = match source {
-                TransferError::Lost { step: TransferStep::Resolve | TransferStep::Connect | TransferStep::Handshake, source, .. } => {
+                TransferError::Lost {
+                    step: TransferStep::Resolve | TransferStep::Connect | TransferStep::Handshake,
+                    source,
+                    ..
+                } => {
                     format!(
                         "cannot connect to node {endpoint} ({source}): does the node use the same --metadata-server?"
                     )
                 }
-                TransferError::Timeout { step: TransferStep::Resolve | TransferStep::Connect | TransferStep::Handshake, limit, .. } => format!(
+                TransferError::Timeout {
+                    step: TransferStep::Resolve | TransferStep::Connect | TransferStep::Handshake,
+                    limit,
+                    ..
+                } => format!(
                     "cannot connect to node {endpoint} (no answer within {}): does the node use the same --metadata-server?",
                     show_duration(*limit)
                 ),

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use mcctl::engine::load::answer::{ModelAnswer, Dialect, AnswerReader};
-use mcctl::engine::load::target::http1::{ResponseParser, HEAD_BYTES_MAX, ResponseHead, Piece};
+use mcctl::engine::load::answer::{AnswerReader, Dialect, ModelAnswer};
+use mcctl::engine::load::target::http1::{HEAD_BYTES_MAX, Piece, ResponseHead, ResponseParser};
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/load");
 
