@@ -54,7 +54,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "problems")]
     list: bool,
     /// List the problems that operators meet, each with what recognises it, and do no check
-    #[arg(long)]
+    #[arg(long, alias = "list-problems")]
     problems: bool,
     /// One JSON document on stdout (schema mcctl.doctor/1)
     #[arg(long)]
@@ -72,17 +72,17 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
     /// Ordinary memory that the processes of this host will take in all, bytes or with kb, mb, gb, tb (powers of 1024)
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, alias = "expect-memory", value_name = "SIZE")]
     need_memory: Option<ByteSize>,
     /// Huge pages that they will take in all, as bytes
-    #[arg(long, value_name = "SIZE", conflicts_with = "plan")]
+    #[arg(long, alias = "expect-hugepages", value_name = "SIZE", conflicts_with = "plan")]
     need_hugepages: Option<ByteSize>,
     /// Bytes of a huge page [default: 2mb; environment: MC_STORE_HUGEPAGE_SIZE]
     #[arg(long, value_name = "SIZE", conflicts_with = "plan")]
     hugepage_size: Option<ByteSize>,
     /// Register so much memory, beside a page, with each RDMA device for a trial: bytes or with kb, mb, gb, tb (powers of 1024)
     /// [default: the page only]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, alias = "mr-test-size", value_name = "SIZE")]
     trial: Option<ByteSize>,
     /// Ports that services shall listen on: taken ones are errors then [default: looks at 50051, 9003, 8080, 8081, 9300]
     #[arg(long, value_name = "PORT,...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
