@@ -1,4 +1,4 @@
-//! Help texts of all commands: `-h` fits one screen, `--help` begins with examples. [`guides`](crate::commands::guides) says
+//! Help texts of all commands: `-h` fits one screen, `--help` begins with examples. `guides` says
 //! which flags `-h` shows.
 
 use clap::Command;
@@ -25,7 +25,7 @@ pub enum HelpLength {
     Long,
 }
 
-/// `command`, the root of the command tree, with the layout and the examples of [`guides`](crate::commands::guides) at every command.
+/// `command`, the root of the command tree, with the layout and the examples of `guides` at every command.
 pub fn guided(command: Command) -> Command {
     let globals = command.get_arguments().filter(|arg| arg.is_global_set() && !arg.is_hide_set()).count();
     guide(command, "", globals)

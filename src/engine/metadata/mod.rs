@@ -3,7 +3,7 @@
 //! Values are opaque: nothing in this folder parses a segment descriptor (`wire::json` does). With `P2PHANDSHAKE` no metadata service
 //! exists, and no code of this folder runs.
 //!
-//! Start with [`MetadataClient`] or with [`table`]. Upstream: `transfer_metadata_plugin.cpp` and the HTTP metadata servers.
+//! Start with [`MetadataClient`] or with the service in `service.rs`. Upstream: `transfer_metadata_plugin.cpp` and the HTTP metadata servers.
 
 mod client;
 pub mod discovery;
