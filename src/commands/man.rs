@@ -8,22 +8,24 @@ use clap_mangen::Man;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::{output, tree};
 
-/// Flags of `mcctl man`.
+/// Which page, or where all of them go.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Read one: mcctl man store put | man -l -\n\
+    Install all: mcctl man --dir /usr/local/share/man/man1")]
 pub struct Args {
-    /// Command whose page is printed [default: the page of mcctl]
+    /// The command whose page is written to stdout; without one it is the program's
     #[arg(value_name = "COMMAND", conflicts_with = "dir")]
     command: Vec<String>,
-    /// Write the pages of all commands to this folder; it is created if it does not exist
+    /// Write the pages of all commands into this folder, which is made if need be
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
 impl Args {
-    /// Print one page, or write all of them.
+    /// Write the page, or all.
     ///
     /// # Errors
-    /// The command does not exist, or the pages cannot be written.
+    /// There is no such command, or the pages cannot be written.
     pub fn run(self) -> Outcome {
         let tree = tree::with_flags_of_services();
         let Some(dir) = self.dir else {
@@ -35,7 +37,7 @@ impl Args {
         let written = fs::create_dir_all(&dir).and_then(|()| clap_mangen::generate_to(tree, &dir));
         written.map_err(|error| {
             let at = dir.display();
-            Failure::host(format!("cannot write manual pages to {at}"))
+            Failure::host(format!("cannot write manual pages into {at}"))
                 .tried(format!("--dir {at}"))
                 .found(error.to_string())
         })?;
@@ -43,11 +45,8 @@ impl Args {
     }
 }
 
-/// The command that `words` name, renamed to the name of its manual page.
-///
-/// # Errors
-/// The command does not exist.
-pub(super) fn find(tree: clap::Command, words: &[String]) -> Result<clap::Command, Failure> {
+/// The command of these words, under the name of its page.
+fn find(tree: clap::Command, words: &[String]) -> Result<clap::Command, Failure> {
     let mut found = tree;
     found.build();
     for word in words {
@@ -55,12 +54,11 @@ pub(super) fn find(tree: clap::Command, words: &[String]) -> Result<clap::Comman
         let next = found.find_subcommand(word).cloned();
         found = next.ok_or_else(|| {
             let known = if names.is_empty() {
-                "it has no subcommands".to_owned()
+                "it has no commands".to_owned()
             } else {
-                format!("use one of {}", names.join(", "))
+                format!("known are {}", names.join(", "))
             };
-            Failure::usage(format!("{} has no subcommand '{word}'", found.get_bin_name().unwrap_or("mcctl")))
-                .next(known)
+            Failure::usage(format!("{} has no command '{word}'", found.get_bin_name().unwrap_or("mcctl"))).next(known)
         })?;
     }
     let name = found.get_display_name().unwrap_or("mcctl").to_owned();

@@ -1,60 +1,60 @@
-//! Unknown keys in a configuration file or in `-D`: a warning, or with `--strict-config` an error.
+//! Keys of a configuration file or of `-D` that no flag has: a warning, or with `--strict-config` an error.
 
 use crate::commands::error::Failure;
-use crate::commands::flags::{FileKey, FlagSpec, FlagTable};
+use crate::commands::flags::{Flag, Key, Table};
 
-/// `--strict-config` turns unknown keys into errors.
-pub const STRICT: FlagSpec = crate::commands::flags::flag(
+/// The flag that turns unknown keys into errors.
+pub const STRICT: Flag = crate::commands::flags::flag(
     "strict_config",
-    crate::commands::flags::ValueKind::Bool,
+    crate::commands::flags::Kind::Bool,
     "false",
-    "Refuse unknown configuration keys instead of ignoring them with a warning",
+    "Refuse unknown configuration keys; without it they are ignored with a warning",
 )
 .not_in_file("use --strict-config");
 
-/// A key that matches no flag of a command.
+/// A key that no flag of a command has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownKey {
-    /// The file, or `-D`.
-    source: String,
+    /// Where it stands: the file, or `-D`.
+    place: String,
     key: String,
-    /// The nearest known key, or the command that lists the keys.
+    /// The suggestion: the nearest known key, or where keys are listed.
     hint: String,
 }
 
 impl UnknownKey {
-    /// `key`, read from `source`, which matches no flag of `table`.
-    pub fn new(table: &'static FlagTable, source: impl Into<String>, key: &str) -> UnknownKey {
+    /// `key`, found at `place`, which `table` does not have.
+    pub fn new(table: &'static Table, place: impl Into<String>, key: &str) -> UnknownKey {
         let hint = match table.flags().find(|flag| flag.name == key) {
             Some(flag) => match flag.key {
-                FileKey::Named(name) => Some(format!("in a file, write {} as {name}", flag.spelled())),
-                FileKey::None(instead) => Some(format!("{} cannot be set in a file: {instead}", flag.spelled())),
-                FileKey::Same => None,
+                Key::Named(name) => Some(format!("in a file {} is written {name}", flag.spelled())),
+                Key::None(instead) => Some(format!("{} cannot be set in a file: {instead}", flag.spelled())),
+                Key::Same => None,
             },
             None => {
                 let leaf = key.rsplit('.').next().unwrap_or(key);
                 table.nearest_key(leaf).map(|near| format!("did you mean {near}?"))
             }
         };
-        let all = || format!("the keys are the flag names of mcctl {} --help", table.command);
-        UnknownKey { source: source.into(), key: key.to_owned(), hint: hint.unwrap_or_else(all) }
+        let all = || format!("mcctl {} --help lists the flags, whose names are the keys", table.command);
+        UnknownKey { place: place.into(), key: key.to_owned(), hint: hint.unwrap_or_else(all) }
     }
 
     /// The warning for a key that is ignored.
     pub fn warning(&self) -> String {
-        format!("{}: unknown key '{}' is ignored; {}", self.source, self.key, self.hint)
+        format!("{}: unknown key '{}' is ignored; {}", self.place, self.key, self.hint)
     }
 
     fn refusal(&self) -> Failure {
-        Failure::usage(format!("{}: unknown key '{}'", self.source, self.key))
-            .next(format!("{}; or remove --strict-config", self.hint))
+        Failure::usage(format!("{}: unknown key '{}'", self.place, self.key))
+            .next(format!("{}; or leave out --strict-config", self.hint))
     }
 }
 
-/// A warning for each of `unknown`.
+/// The warnings for `unknown` keys.
 ///
 /// # Errors
-/// With `strict`, the first unknown key.
+/// There is one, and `strict` refuses it.
 pub fn settle(unknown: &[UnknownKey], strict: bool) -> Result<Vec<String>, Failure> {
     match unknown.first() {
         Some(first) if strict => Err(first.refusal()),

@@ -1,8 +1,9 @@
-//! A minimal HTTP/1.1 client that sends exact bytes, and the fixtures of captured exchanges.
+//! A bare HTTP/1.1 client, so that tests send exactly the bytes they mean; and the fixtures of captured exchanges.
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
+/// An answer.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
@@ -16,6 +17,7 @@ impl Answer {
     }
 }
 
+/// One connection that is kept open.
 pub struct Connection<S = TcpStream>(BufReader<S>);
 
 impl Connection {
@@ -41,12 +43,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.0.write_all(bytes).await.unwrap();
     }
 
-    /// Sends `bytes`; an error if the server has closed the connection.
+    /// Send `bytes`, if the other side still takes them.
     pub async fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.0.write_all(bytes).await
     }
 
-    /// Reads until the server closes. Returns the number of bytes.
+    /// How many bytes come before the other side closes.
     pub async fn read_to_the_end(&mut self) -> usize {
         let mut page = vec![0; 1 << 20];
         let mut total = 0;
@@ -56,13 +58,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         total
     }
 
-    /// Reads once, at most `most` bytes; 0 if the server has closed.
+    /// Read once, at most `most` bytes; 0 when the other side has closed.
     pub async fn read_some(&mut self, most: usize) -> usize {
         let mut page = vec![0; most];
         self.0.read(&mut page).await.unwrap_or(0)
     }
 
-    /// Returns true if the server closes without sending another byte.
+    /// Is the connection closed by the other side, without a further byte?
     pub async fn is_closed(&mut self) -> bool {
         matches!(self.0.read(&mut [0]).await, Ok(0) | Err(_))
     }
@@ -116,8 +118,8 @@ pub struct Exchange {
     pub answer: String,
 }
 
-/// Reads the exchanges of `fixtures/http/<name>`: `> method target body`, then `< status content-type body`. `-` stands for an empty
-/// part, `\n` in a body for a line end. Lines that begin with `#` or `!` are comments.
+/// The exchanges of `fixtures/http/<name>`. `> method target body`, then `< status content-type body`; `-` stands for none, `\n` in
+/// a body for a line end. Lines that begin with `#` or `!` are for people.
 pub fn fixture(name: &str) -> Vec<Exchange> {
     let path = format!("{}/fixtures/http/{name}", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).unwrap();
@@ -128,7 +130,7 @@ pub fn fixture(name: &str) -> Vec<Exchange> {
         .chunks(2)
         .map(|pair| {
             let mut request = pair[0].strip_prefix("> ").unwrap().splitn(3, ' ');
-            // A content type may contain a space after its semicolon.
+            // A content type may contain a blank, after its semicolon.
             let answer = pair[1].strip_prefix("< ").unwrap().replace("; ", ";");
             let mut answer = answer.splitn(3, ' ');
             Exchange {
@@ -143,7 +145,7 @@ pub fn fixture(name: &str) -> Vec<Exchange> {
         .collect()
 }
 
-/// Sends every request of the fixture over one connection and compares the answers; JSON by value.
+/// Send every request of the fixture over one connection and compare the answers; JSON by value.
 pub async fn replay(name: &str, port: u16) {
     let mut connection = Connection::to(port).await;
     for exchange in fixture(name) {

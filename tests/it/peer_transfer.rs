@@ -1,4 +1,4 @@
-//! The transfer engine against the real one, in both directions, with both kinds of metadata.
+//! The transfer engine against the real one, both ways, with both kinds of metadata.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 
 use mcctl::engine::base::HostPort;
 use mcctl::engine::env::RealEnv;
-use mcctl::engine::http::HttpServer;
+use mcctl::engine::http::Running;
 use mcctl::engine::metadata::{KeySpace, MetadataService, MetadataUri};
 use mcctl::engine::sys::Memory;
 use mcctl::engine::transfer::{
-    Access, Op, OpKind, RdmaOptions, RemoteAddr, TransferConfig, TransferEngine, TransferError, TransferProtocol,
-    TransferSettings,
+    Access, Op, OpKind, Protocol, RdmaWish, RemoteAddr, TransferConfig, TransferEngine, TransferError, TransferSettings,
 };
 use serde_json::{Value, json};
 
@@ -19,13 +18,13 @@ use crate::peer::cluster::{Make, Master, Metadata};
 use crate::peer::process::{Dialogue, PATIENCE, Process, run};
 use crate::peer::wheel::{mcctl, wheel};
 
-/// Bytes offered by each end.
+/// Bytes that each end offers.
 const BYTES: usize = 8 << 20;
 
-/// The metadata used by a test.
+/// Where segments are found in a test.
 enum Finding {
     P2p,
-    Ours(HttpServer),
+    Ours(Running),
     Real(Box<Master>),
 }
 
@@ -48,16 +47,16 @@ impl Finding {
         let config = TransferConfig {
             local_server_name: if let Finding::P2p = self { "127.0.0.1".to_owned() } else { name.to_owned() },
             metadata: self.text().parse::<MetadataUri>().unwrap(),
-            protocol: TransferProtocol::Tcp,
+            protocol: Protocol::Tcp,
             announce_host: Some("127.0.0.1".to_owned()),
-            rdma: RdmaOptions::default(),
+            rdma: RdmaWish::default(),
             settings: TransferSettings::default(),
         };
         TransferEngine::start(config, RealEnv::new()).await
     }
 }
 
-/// The real engine, loaded by a Python program.
+/// The real engine, as a Python program loads it.
 struct Real {
     dialogue: Dialogue,
     segment: String,
@@ -73,16 +72,16 @@ impl Real {
         let mut dialogue = Dialogue::start("engine", command, dir.path());
         let p2p = matches!(finding, Finding::P2p);
         let name = if p2p { "127.0.0.1" } else { name };
-        dialogue.send(&json!({ "do": "start", "name": name, "metadata": finding.text(), "bytes": BYTES }).to_string());
-        let started = dialogue.receive(PATIENCE);
+        dialogue.say(&json!({ "do": "start", "name": name, "metadata": finding.text(), "bytes": BYTES }).to_string());
+        let started = dialogue.hear(PATIENCE);
         assert_eq!(started["rc"], 0, "{started}");
         let segment = if p2p { format!("127.0.0.1:{}", started["port"]) } else { name.to_owned() };
         Real { dialogue, segment, address: started["address"].as_u64().unwrap(), _dir: dir }
     }
 
     fn ask(&mut self, question: Value) -> Value {
-        self.dialogue.send(&question.to_string());
-        self.dialogue.receive(PATIENCE)
+        self.dialogue.say(&question.to_string());
+        self.dialogue.hear(PATIENCE)
     }
 
     fn fill(&mut self, at: usize, length: usize, seed: u64) {
@@ -99,7 +98,7 @@ impl Real {
     }
 }
 
-/// The bytes that `fill` writes.
+/// What `fill` writes there.
 fn pattern(length: usize, seed: usize) -> Vec<u8> {
     (0..length).map(|i| ((i % 251 * 31 + seed) % 251) as u8).collect()
 }
@@ -110,7 +109,7 @@ fn bytes_of(memory: &Arc<Memory>, at: usize, length: usize) -> Vec<u8> {
 
 const SIZES: [usize; 6] = [1, 4096, 65_535, 65_537, 1 << 20, (3 << 20) + 17];
 
-/// A real engine reads and writes our memory: every byte is in its place, and unregistered memory is refused.
+/// A real engine reads and writes our memory: every byte is where it belongs, and what is not registered is refused.
 async fn real_initiator(finding: &Finding, environment: &[(&str, &str)]) {
     let ours = finding.engine("ours").await.unwrap();
     let memory = Arc::new(Memory::from_vec(pattern(BYTES, 1)));
@@ -129,13 +128,13 @@ async fn real_initiator(finding: &Finding, environment: &[(&str, &str)]) {
         }
         let end = memory.address() + BYTES as u64;
         assert_ne!(real.moves("read", &segment, 0, end - 10, 11), 0, "a range that ends outside");
-        assert_eq!(real.moves("read", &segment, 0, end - 10, 10), 0, "the last range inside");
+        assert_eq!(real.moves("read", &segment, 0, end - 10, 10), 0, "and the last one inside");
     });
     let counters = ours.counters();
     assert_eq!((counters.served.reads, counters.served.writes, counters.rejected), (7, 6, 1));
 }
 
-/// Our engine reads and writes a real engine's memory.
+/// Our engine reads and writes a real one's memory.
 async fn real_target(finding: &Finding, environment: &[(&str, &str)]) {
     let mut real = tokio::task::block_in_place(|| Real::start(finding, "real-target", environment));
     let ours = finding.engine("ours").await.unwrap();
@@ -159,12 +158,12 @@ async fn real_target(finding: &Finding, environment: &[(&str, &str)]) {
         ours.transfer(&real.segment, vec![op(OpKind::Read, 0, length, real.address)], limit).await.unwrap();
         assert!(bytes_of(&memory, 0, length) == pattern(length, 100 + i), "read {length}");
     }
-    // A batch of small operations, on several connections.
+    // A batch of small ones, on several lanes.
     tokio::task::block_in_place(|| real.fill(0, BYTES, 8));
     let ops = (0..256).map(|i| op(OpKind::Read, i * 4096, 4096, real.address + i as u64 * 4096)).collect();
     ours.transfer(&real.segment, ops, limit).await.unwrap();
     assert!(bytes_of(&memory, 0, 256 * 4096) == pattern(256 * 4096, 8));
-    // Runs in which some operations are refused: those after them are requested again.
+    // Runs of them, of which some are refused: those behind are asked for again.
     for kind in [OpKind::Write, OpKind::Read] {
         memory.write_at(0, &pattern(64 * 4096, 9)).unwrap();
         let remote = |i: usize| if i % 20 == 7 { 4096 } else { real.address + i as u64 * 4096 };
@@ -175,44 +174,44 @@ async fn real_target(finding: &Finding, environment: &[(&str, &str)]) {
             assert!(if i % 20 == 7 { refused } else { result.is_ok() }, "{kind:?} {i}: {result:?}");
         }
     }
-    assert!(bytes_of(&memory, 0, 64 * 4096) == pattern(64 * 4096, 9), "reads return what was written");
+    assert!(bytes_of(&memory, 0, 64 * 4096) == pattern(64 * 4096, 9), "what was written was read back");
     for kind in [OpKind::Read, OpKind::Write] {
         let results = ours.submit(&real.segment, vec![op(kind, 0, 100, 4096)], limit).finish().await;
         assert!(matches!(results[0], Err(TransferError::Rejected { code: 1, .. })), "{results:?}");
     }
     ours.probe(&real.segment).await.unwrap();
     assert!(ours.notify(&real.segment, "n1", "hello").await.unwrap());
-    let notifications = tokio::task::block_in_place(|| real.ask(json!({ "do": "notices" })));
-    assert_eq!(notifications["notices"], json!([["n1", "hello"]]));
+    let notices = tokio::task::block_in_place(|| real.ask(json!({ "do": "notices" })));
+    assert_eq!(notices["notices"], json!([["n1", "hello"]]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_real_engine_accesses_our_memory() {
+async fn a_real_engine_reads_and_writes_our_memory() {
     real_initiator(&Finding::P2p, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_real_engine_accesses_our_memory_over_our_metadata() {
+async fn a_real_engine_reads_and_writes_our_memory_with_our_metadata_service() {
     real_initiator(&Finding::ours().await, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_real_engine_without_connection_pool_accesses_our_memory() {
+async fn a_real_engine_with_a_connection_for_each_request_reads_and_writes_our_memory() {
     real_initiator(&Finding::P2p, &[("MC_TCP_ENABLE_CONNECTION_POOL", "0")]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn our_engine_accesses_a_real_ones_memory() {
+async fn our_engine_reads_and_writes_a_real_ones_memory() {
     real_target(&Finding::P2p, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn our_engine_accesses_a_real_ones_memory_over_our_metadata() {
+async fn our_engine_reads_and_writes_a_real_ones_memory_with_our_metadata_service() {
     real_target(&Finding::ours().await, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_directions_work_over_the_real_metadata_service() {
+async fn both_ways_with_the_real_metadata_service() {
     let dir = tempfile::tempdir().unwrap();
     let master = tokio::task::block_in_place(|| Master::start(Make::Real, dir.path(), &[]));
     let finding = Finding::Real(Box::new(master));
@@ -235,17 +234,17 @@ async fn a_real_engine_probes_and_notifies_ours() {
         assert_eq!(told["rc"], 0);
     });
     let end = Instant::now() + PATIENCE;
-    let mut notifications = ours.take_notifications();
-    while notifications.is_empty() {
-        assert!(Instant::now() < end, "no message arrived");
+    let mut notices = ours.take_notices();
+    while notices.is_empty() {
+        assert!(Instant::now() < end, "no message came");
         tokio::time::sleep(Duration::from_millis(10)).await;
-        notifications = ours.take_notifications();
+        notices = ours.take_notices();
     }
-    assert_eq!((notifications[0].name.as_str(), notifications[0].message.as_str()), ("n", "m"));
+    assert_eq!((notices[0].name.as_str(), notices[0].message.as_str()), ("n", "m"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_process_name_can_be_claimed_at_the_real_metadata() {
+async fn a_name_that_a_killed_process_left_at_the_real_metadata_service_comes_back_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let master = tokio::task::block_in_place(|| Master::start(Make::Real, dir.path(), &[]));
     let finding = Finding::Real(Box::new(master));
@@ -259,7 +258,7 @@ async fn a_killed_process_name_can_be_claimed_at_the_real_metadata() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_real_engine_costs_one_deadline_and_recovers() {
+async fn a_real_engine_that_is_stopped_costs_its_deadline_once_and_is_used_again_when_it_goes_on() {
     let mut real = tokio::task::block_in_place(|| Real::start(&Finding::P2p, "", &[]));
     tokio::task::block_in_place(|| real.fill(0, 4096, 1));
     let ours = Finding::P2p.engine("").await.unwrap();
@@ -280,7 +279,7 @@ async fn a_stopped_real_engine_costs_one_deadline_and_recovers() {
     let read = || vec![Op { kind: OpKind::Read, local: memory.whole(), remote: RemoteAddr(real.address) }];
     let began = Instant::now();
     while ours.transfer(&real.segment, read(), PATIENCE).await.is_err() {
-        assert!(began.elapsed() < PATIENCE, "recovery not detected");
+        assert!(began.elapsed() < PATIENCE, "not noticed");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(bytes_of(&memory, 0, 4096) == pattern(4096, 1));
@@ -298,7 +297,7 @@ fn link_of_ours() -> Command {
     command
 }
 
-/// The two benchmarks as target and initiator, in both pairings of mcctl and the real one.
+/// The two benches as target and initiator, in every pairing with one of each make.
 fn benches(finding: &Finding, ours: fn() -> Command) {
     fn real() -> Command {
         wheel().program("transfer_engine_bench")
@@ -325,7 +324,7 @@ fn benches(finding: &Finding, ours: fn() -> Command) {
         let at = line.split("listening on ").nth(1).unwrap().split_whitespace().next().unwrap();
         let segment = if p2p { at.to_owned() } else { name };
         if make == "real" {
-            // It prints the address before it has registered its memory.
+            // It says so before it has registered its memory.
             server.wait_line("numa node");
         }
         for operation in ["read", "write"] {
@@ -334,7 +333,7 @@ fn benches(finding: &Finding, ours: fn() -> Command) {
                 command.args([&format!("--segment_id={segment}"), &format!("--operation={operation}")]);
                 command.args([&format!("--block_size={block}"), &format!("--batch_size={batch}")]);
                 command.args(["--threads=2", "--duration=1"]);
-                // The upstream-compatible name accepts upstream's flags only.
+                // The link has upstream's flags only.
                 if command.get_args().any(|word| word == "transfer") {
                     command.arg("--verify");
                 }
@@ -352,12 +351,12 @@ fn the_real_bench_and_ours_work_together() {
 }
 
 #[test]
-fn the_real_bench_and_our_compatible_command_work_together() {
+fn the_real_bench_and_our_link_work_together() {
     benches(&Finding::P2p, link_of_ours);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_benches_work_together_over_our_metadata() {
+async fn the_real_bench_and_ours_work_together_with_our_metadata_service() {
     let finding = Finding::ours().await;
     tokio::task::block_in_place(|| benches(&finding, command_of_ours));
 }

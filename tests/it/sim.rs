@@ -1,4 +1,4 @@
-//! Test environments: a simulated network (virtual time, seeded randomness, turmoil's sockets), and the real one with an adjustable clock.
+//! An `Env` on a simulated network: virtual time, seeded randomness, turmoil's sockets. And the real one with a clock of ours.
 
 use std::io;
 use std::sync::Arc;
@@ -90,20 +90,21 @@ impl Listener for SimListener {
     }
 }
 
-/// The real environment with a clock that can be advanced.
+/// The real world, but its clock can be put forward.
 #[derive(Clone, Default)]
-pub struct AdjustableClock {
+pub struct Ahead {
     real: RealEnv,
     ms: Arc<AtomicU64>,
 }
 
-impl AdjustableClock {
-    pub fn advance(&self, by: Duration) {
+impl Ahead {
+    /// Put it forward by so much.
+    pub fn put_forward(&self, by: Duration) {
         self.ms.fetch_add(by.as_millis() as u64, Ordering::Relaxed);
     }
 }
 
-impl Env for AdjustableClock {
+impl Env for Ahead {
     type Net = <RealEnv as Env>::Net;
     fn net(&self) -> &Self::Net {
         self.real.net()

@@ -1,12 +1,11 @@
-//! `mcctl bench`: benchmarks of inference servers, stores and the transfer engine.
+//! `mcctl bench`: measurements.
 
-pub mod caveat;
 pub mod compare;
 pub mod dataset;
 pub mod ladder;
 pub mod multi_turn;
-pub mod number;
 pub mod serving;
+pub mod sheet;
 pub mod store;
 pub mod transfer;
 
@@ -14,38 +13,39 @@ use clap::Subcommand;
 
 use crate::commands::error::Outcome;
 
+/// What to measure.
 #[derive(Debug, Subcommand)]
-pub enum BenchCommand {
-    /// Measure an inference server with multi-turn conversations
+pub enum Command {
+    /// Conversations against an inference server
     MultiTurn(Box<multi_turn::Args>),
-    /// Measure an inference server with single requests, like sglang.bench_serving
+    /// Single requests against an inference server, with the flags and figures of sglang.bench_serving
     Serving(Box<serving::Args>),
-    /// Compare two inference servers under the same conversations; flushes their caches (L1, L2)
+    /// Empty the caches (L1, L2) of two inference servers, and compare them under the same conversations
     Compare(Box<compare::Args>),
-    /// Generate a small synthetic dataset in any format that multi-turn reads
+    /// Make a small dataset of made-up words, in any format that multi-turn reads
     Dataset(dataset::Args),
-    /// Measure puts and gets of a store: throughput, latency, CPU and errors
+    /// Objects put into a store and got back: latency, throughput, CPU, errors
     Store(Box<store::Args>),
-    /// Tier ladder: TTFT of the same prompts computed and from L1, L2 and L3; flushes the caches (L1, L2) of an SGLang server
+    /// Empty the caches (L1, L2) of an SGLang server, and time the same prompts computed and from L1, L2 and L3
     Ladder(Box<ladder::Args>),
-    /// Measure the transfer engine between two processes
+    /// Bytes moved by the transfer engine between two processes
     Transfer(transfer::Args),
 }
 
-impl BenchCommand {
-    /// Runs the benchmark.
+impl Command {
+    /// Measure.
     ///
     /// # Errors
-    /// The command line is wrong, a peer is unreachable, or this host lacks a resource.
+    /// What the user has to know.
     pub fn run(self) -> Outcome {
         match self {
-            BenchCommand::MultiTurn(args) => args.run(),
-            BenchCommand::Serving(args) => args.run(),
-            BenchCommand::Compare(args) => args.run(),
-            BenchCommand::Dataset(args) => args.run(),
-            BenchCommand::Store(args) => args.run(),
-            BenchCommand::Ladder(args) => args.run(),
-            BenchCommand::Transfer(args) => transfer::run(&args),
+            Command::MultiTurn(args) => args.run(),
+            Command::Serving(args) => args.run(),
+            Command::Compare(args) => args.run(),
+            Command::Dataset(args) => args.run(),
+            Command::Store(args) => args.run(),
+            Command::Ladder(args) => args.run(),
+            Command::Transfer(args) => transfer::run(&args),
         }
     }
 }

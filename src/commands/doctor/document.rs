@@ -46,7 +46,6 @@ struct Line<'a> {
 }
 
 impl Summary {
-    /// Counts the findings of `reports` by severity.
     pub fn of(reports: &[Report]) -> Summary {
         let mut summary = Summary { checks: reports.len(), ..Summary::default() };
         for report in reports {
@@ -68,7 +67,6 @@ impl Summary {
 }
 
 impl Document<'_> {
-    /// The document of `reports`, with what the peers reported.
     pub fn of<'a>(reports: &'a [Report], peers: &'a Facts) -> Document<'a> {
         Document {
             schema: "mcctl.doctor/1",

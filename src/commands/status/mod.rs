@@ -1,68 +1,59 @@
-//! `mcctl status`: memory, objects, clients, segments and rates of a master, and the transport of nodes. It only reads their HTTP
-//! ports, so it changes nothing.
+//! `mcctl status`: what a master holds and does, and what nodes move bytes over. Reads their HTTP only, so it changes nothing.
 
 mod nodes;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
-use thiserror::Error;
 
-use crate::commands::admin::{AdminClient, MasterHealth, MountedSegment};
-use crate::commands::args::{self as parsers, ValueError, show_duration};
-use crate::commands::discovery;
+use crate::commands::admin::{Admin, Health, Segment};
+use crate::commands::args as parsers;
 use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::master_target::{MasterArgs, MasterTarget};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
-use crate::commands::status::nodes::{NodeReply, NodeStatus};
+use crate::commands::status::nodes::{Answer, Node};
+use crate::commands::target::MasterArgs;
 use crate::engine::base::text::escaped;
 use crate::engine::base::{ByteSize, HostPort, Mono};
 use crate::engine::env::{Env, RealEnv};
-use crate::engine::metadata::MetadataUri;
 
-/// Flags of `mcctl status`.
+/// What to show, how often.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Repeat until a signal
+    /// Show it again and again, until a signal
     #[arg(long, short)]
     watch: bool,
-    /// Time over which rates are measured, and between two reports of --watch; 0 shows no rates
+    /// Time over which rates are measured, and between two pictures of --watch; 0 shows no rates
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parsers::duration)]
     interval: Duration,
-    /// Also show the transport of this node, by peer and RDMA device; repeatable
-    ///
-    /// The port is the node's HTTP port (--rest-port of mcctl serve store), 8080 by default.
+    /// Ask this node too (its HTTP port; 8080 where none is written) what it moves bytes over, by peer and RDMA device; may be given
+    /// several times
     #[arg(long = "node", value_name = "HOST[:PORT]", value_parser = node)]
     nodes: Vec<HostPort>,
-    /// One JSON document on stdout; with --watch one per line
+    /// One JSON document on stdout; with --watch one a line
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     master: MasterArgs,
 }
 
-fn node(text: &str) -> Result<HostPort, ValueError> {
+fn node(text: &str) -> Result<HostPort, String> {
     parsers::endpoint(text, nodes::PORT)
 }
 
-/// Time between two heartbeats of a client, of mcctl or of the Mooncake wheel.
-const HEARTBEAT: Duration = Duration::from_secs(1);
-
-/// The responses to one round of requests.
-struct StatusSample {
+/// What is asked for once.
+struct Sample {
     at: Mono,
-    health: MasterHealth,
-    segments: Vec<MountedSegment>,
-    /// Time since the last heartbeat by client id; `None` if the master does not report it.
-    heartbeats: Option<BTreeMap<String, Duration>>,
+    health: Health,
+    segments: Vec<Segment>,
     metrics: BTreeMap<String, f64>,
-    nodes: Vec<NodeReply>,
+    nodes: Vec<Answer>,
 }
 
 #[derive(Debug, Serialize)]
-struct StatusDocument<'a> {
+struct Document<'a> {
     schema: &'static str,
     admin: String,
     role: &'a str,
@@ -77,17 +68,15 @@ struct StatusDocument<'a> {
     evicted_bytes: u64,
     failed_allocations: u64,
     /// Per second, over `interval_ms`.
-    rates: Option<StatusRates>,
+    rates: Option<Rates>,
     interval_ms: Option<u64>,
-    segments: &'a [MountedSegment],
-    /// Milliseconds since the last heartbeat by client id; `null` if the master does not report it, as mooncake_master.
-    heartbeats_ms: Option<BTreeMap<&'a str, u64>>,
-    /// The nodes of --node.
-    nodes: Vec<NodeStatus<'a>>,
+    segments: &'a [Segment],
+    /// Those that were asked.
+    nodes: Vec<Node<'a>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-struct StatusRates {
+struct Rates {
     puts: f64,
     gets: f64,
     exists: f64,
@@ -98,102 +87,85 @@ struct StatusRates {
 }
 
 impl Args {
-    /// Print the status once, or repeatedly with `--watch`.
+    /// Show it.
     ///
     /// # Errors
-    /// The master or its admin HTTP does not answer, or a signal arrives first.
+    /// What the user has to know.
     pub fn run(self) -> Outcome {
         runtime::block_on(0, async {
             let mut signals = Signals::take()?;
-            let report = async {
-                let master = self.master.find().await?;
-                self.report(&master, &master.admin_required().await?).await
-            };
+            let found = async { self.show(&self.master.find().await?.admin_required().await?).await };
             tokio::select! {
-                outcome = report => outcome,
-                // --watch ends only with a signal.
+                outcome = found => outcome,
+                // What --watch shows has no end of its own.
                 signal = signals.next() => match self.watch {
                     true => Ok(Exit::Done),
-                    false => Err(Failure::no(format!("{signal}: stopped before the master answered"))),
+                    false => Err(Failure::no(format!("{signal}: stopped before the master had answered"))),
                 },
             }
         })
     }
 
-    async fn report(&self, master: &MasterTarget, admin: &AdminClient) -> Outcome {
+    async fn show(&self, admin: &Admin) -> Outcome {
         let env = RealEnv::new();
         let pause = if self.watch { self.interval.max(WATCH_MIN) } else { self.interval };
         let mut last = self.sample(&env, admin).await?;
-        let is_http = match self.json {
-            true => false,
-            false => discovery::find(master).await.is_some_and(|found| found.metadata != MetadataUri::P2p),
-        };
         if pause.is_zero() {
-            self.print(admin, &last, None, is_http)?;
-            return Ok(exit_of(&last));
+            self.picture(admin, &last, None)?;
+            return Ok(ready(&last));
         }
         loop {
             env.sleep(pause).await;
             let now = self.sample(&env, admin).await?;
-            self.print(admin, &now, Some(&last), is_http)?;
+            self.picture(admin, &now, Some(&last))?;
             if !self.watch {
-                return Ok(exit_of(&now));
+                return Ok(ready(&now));
             }
             last = now;
         }
     }
 
-    async fn sample(&self, env: &RealEnv, admin: &AdminClient) -> Result<StatusSample, Failure> {
+    async fn sample(&self, env: &RealEnv, admin: &Admin) -> Result<Sample, Failure> {
         let health = admin.health().await?;
         // A standby answers neither.
-        let (segments, heartbeats) = match health.service_ready {
-            true => (admin.segments().await?, admin.heartbeats().await?),
-            false => (Vec::new(), None),
-        };
-        let heartbeats = heartbeats.map(|all| {
-            all.into_iter().map(|one| (one.client_id, Duration::from_millis(one.last_heartbeat_ms))).collect()
-        });
+        let segments = if health.service_ready { admin.segments().await? } else { Vec::new() };
         let (at, metrics) = (env.now(), admin.metrics().await?);
-        let nodes = nodes::query(&self.nodes, self.master.timeout).await?;
-        Ok(StatusSample { at, health, segments, heartbeats, metrics, nodes })
+        Ok(Sample { at, health, segments, metrics, nodes: nodes::ask(&self.nodes, self.master.timeout).await? })
     }
 
-    fn print(
-        &self,
-        admin: &AdminClient,
-        now: &StatusSample,
-        before: Option<&StatusSample>,
-        is_http: bool,
-    ) -> Result<(), Failure> {
+    fn picture(&self, admin: &Admin, now: &Sample, before: Option<&Sample>) -> Result<(), Failure> {
         let document = document(admin, now, before);
         if self.json {
             return output::json(&document);
         }
         let clear = if self.watch && output::is_fancy() { "\x1b[H\x1b[2J" } else { "" };
-        output::data(format!("{clear}{}", render(&document, is_http)))
+        output::data(format!("{clear}{}", render(&document)))
     }
 }
 
-/// The shortest time between two reports of --watch.
+/// The shortest time between two pictures.
 const WATCH_MIN: Duration = Duration::from_millis(100);
 
-/// [`Exit::No`] for a master that does not serve, [`Exit::Unreachable`] for a node without figures, which is reported on stderr.
-fn exit_of(sample: &StatusSample) -> Exit {
-    let failed = sample.nodes.iter().filter_map(|node| Some((&node.at, node.transport.as_ref().err()?)));
-    let mut exit = Exit::Done;
-    for (node, error) in failed {
-        let next = "check that mcctl serve store runs there, and give its HTTP port as --node HOST:PORT";
-        output::say(format!("node {node}: {}; next: {next}", escaped(&error.to_string())));
-        exit = Exit::Unreachable;
+/// A master that does not serve is a no; a node that does not answer is unreachable.
+fn ready(sample: &Sample) -> Exit {
+    for (node, answer) in &sample.nodes {
+        if let Err(error) = answer {
+            let next = "see that mcctl serve store runs there, and give its HTTP port (--port) as --node HOST:PORT";
+            output::say(format!("node {node}: {}; next: {next}", escaped(error)));
+        }
     }
-    if sample.health.service_ready { exit } else { Exit::No }
+    match sample.nodes.iter().all(|(_, answer)| answer.is_ok()) {
+        _ if !sample.health.service_ready => Exit::No,
+        true => Exit::Done,
+        false => Exit::Unreachable,
+    }
 }
 
-fn document<'a>(admin: &AdminClient, now: &'a StatusSample, before: Option<&StatusSample>) -> StatusDocument<'a> {
+fn document<'a>(admin: &Admin, now: &'a Sample, before: Option<&Sample>) -> Document<'a> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts and bytes; the cast saturates")]
     let whole = |name: &str| now.metrics.get(name).map_or(0, |value| *value as u64);
     let span = before.map(|before| now.at.since(before.at));
-    StatusDocument {
+    Document {
         schema: "mcctl.status/1",
         admin: admin.at().to_string(),
         role: &now.health.role,
@@ -210,85 +182,50 @@ fn document<'a>(admin: &AdminClient, now: &'a StatusSample, before: Option<&Stat
         rates: before.zip(span).map(|(before, span)| rates(&before.metrics, &now.metrics, span)),
         interval_ms: span.map(|span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX)),
         segments: &now.segments,
-        heartbeats_ms: now.heartbeats.as_ref().map(|all| {
-            all.iter().map(|(client, age)| (&**client, u64::try_from(age.as_millis()).unwrap_or(u64::MAX))).collect()
-        }),
-        nodes: now.nodes.iter().map(NodeStatus::new).collect(),
+        nodes: now.nodes.iter().map(Node::new).collect(),
     }
 }
 
-/// Rates per second between two sets of metrics. A batch call counts as many times as it has items.
-fn rates(before: &BTreeMap<String, f64>, now: &BTreeMap<String, f64>, span: Duration) -> StatusRates {
-    let per_second = |name: &str| {
+/// What happened per second between two sets of metrics. Batch calls count with their items.
+fn rates(before: &BTreeMap<String, f64>, now: &BTreeMap<String, f64>, span: Duration) -> Rates {
+    let grown = |name: &str| {
         let value = |of: &BTreeMap<String, f64>| of.get(name).copied().unwrap_or(0.0);
-        // A restart of the master resets its counters.
+        // A restart in between makes a counter smaller.
         (value(now) - value(before)).max(0.0) / span.as_secs_f64().max(f64::EPSILON)
     };
-    let calls = |one: &str| per_second(&format!("master_{one}_requests_total"));
-    let items = |batch: &str| per_second(&format!("master_batch_{batch}_items_total"));
-    StatusRates {
+    let calls = |one: &str| grown(&format!("master_{one}_requests_total"));
+    let items = |batch: &str| grown(&format!("master_batch_{batch}_items_total"));
+    Rates {
         puts: calls("put_end") + items("put_end"),
         gets: calls("get_replica_list") + items("get_replica_list"),
         exists: calls("exist_key") + items("exist_key"),
         removes: calls("remove") + calls("remove_by_regex") + calls("remove_all"),
-        evicted_keys: per_second("master_evicted_key_count"),
-        failed_allocations: per_second("master_put_start_alloc_failures_total"),
+        evicted_keys: grown("master_evicted_key_count"),
+        failed_allocations: grown("master_put_start_alloc_failures_total"),
         heartbeats: calls("ping"),
     }
 }
 
-/// A reason why the store may fail although the master answers.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-enum StatusCaveat {
-    #[error("no node has mounted a segment, so every put fails")]
-    NoSegments,
-    #[error("{segment}: no heartbeat for {}, {missed} missed", show_duration(*.age))]
-    HeartbeatsMissed { segment: String, age: Duration, missed: u64 },
-    #[error("node {0} is unreachable")]
-    NodeUnreachable(String),
-}
-
-/// The number of heartbeats that a client with a last heartbeat of `age` has missed.
-fn missed(age: Duration) -> u64 {
-    // Half an interval of tolerance for scheduling.
-    u64::try_from(age.saturating_sub(HEARTBEAT / 2).as_millis() / HEARTBEAT.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn caveats(status: &StatusDocument<'_>) -> Vec<StatusCaveat> {
-    let mut caveats = Vec::new();
-    if status.ready && status.segments.is_empty() {
-        caveats.push(StatusCaveat::NoSegments);
-    }
-    for segment in status.segments {
-        if let Some(age) = heartbeat(status, segment).filter(|age| missed(*age) >= 2) {
-            let age = Duration::from_secs(age.as_secs());
-            let (segment, missed) = (escaped(&segment.segment_name), missed(age + HEARTBEAT / 2));
-            caveats.push(StatusCaveat::HeartbeatsMissed { segment, age, missed });
-        }
-    }
-    let failed = status.nodes.iter().filter(|node| node.has_failed());
-    caveats.extend(failed.map(|node| StatusCaveat::NodeUnreachable(node.at().to_owned())));
-    caveats
-}
-
-/// The time since the last heartbeat of the client that owns `segment`.
-fn heartbeat(status: &StatusDocument<'_>, segment: &MountedSegment) -> Option<Duration> {
-    status.heartbeats_ms.as_ref()?.get(&*segment.client_id).map(|ms| Duration::from_millis(*ms))
-}
-
-/// The report. With `is_http` the nodes use an HTTP metadata service.
-fn render(status: &StatusDocument<'_>, is_http: bool) -> String {
+fn render(status: &Document<'_>) -> String {
     let plural = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-    let mut text = format!("master    {} {} {}\n", status.admin, status.role, status.state);
-    if status.segments.is_empty() {
-        text.push_str("segments  none\n");
-    } else {
-        text.push_str(&format!("segments  {}\n{}", status.segments.len(), segment_table(status, is_http)));
-    }
-    text.push_str(&nodes::render(&status.nodes));
+    let mut text = format!(
+        "master    {} {} {}\nmemory    {} of {}{}\nobjects   {} ({} soft-pinned)\nclients   {}\nevicted   {} ({}); {}\n",
+        status.admin,
+        status.role,
+        status.state,
+        ByteSize(status.used_bytes),
+        ByteSize(status.capacity_bytes),
+        percent(status.used_bytes, status.capacity_bytes).map_or(String::new(), |share| format!(" ({share})")),
+        plural(status.keys, "key"),
+        status.soft_pinned_keys,
+        status.clients,
+        plural(status.evicted_keys, "key"),
+        ByteSize(status.evicted_bytes),
+        plural(status.failed_allocations, "failed allocation"),
+    );
     if let (Some(rates), Some(ms)) = (status.rates, status.interval_ms) {
-        let rates = format!(
-            "put {:.1}, get {:.1}, exist {:.1}, remove {:.1}, evicted {:.1}, heartbeat {:.1} (over {:.1} s)",
+        text.push_str(&format!(
+            "per s     put {:.1}  get {:.1}  exist {:.1}  remove {:.1}  evicted {:.1}  heartbeat {:.1}  (over {:.1} s)\n",
             rates.puts,
             rates.gets,
             rates.exists,
@@ -296,57 +233,41 @@ fn render(status: &StatusDocument<'_>, is_http: bool) -> String {
             rates.evicted_keys,
             rates.heartbeats,
             Duration::from_millis(ms).as_secs_f64(),
-        );
-        text.push_str(&output::labelled("per s", &rates));
+        ));
     }
-    text.push_str(&format!(
-        "evicted   {} ({}); {}\n",
-        plural(status.evicted_keys, "key"),
-        ByteSize(status.evicted_bytes),
-        plural(status.failed_allocations, "failed allocation"),
-    ));
-    for caveat in caveats(status) {
-        text.push_str(&output::labelled("caveat", &caveat.to_string()));
+    if status.segments.is_empty() {
+        text.push_str("segments  none: no node has mounted memory, so every put fails\n");
+    } else {
+        text.push_str(&format!("segments  {}\n{}\n", status.segments.len(), segment_table(status.segments).trim_fmt()));
     }
-    let share = percent(status.used_bytes, status.capacity_bytes).map_or(String::new(), |share| format!(" ({share})"));
-    text.push_str(&format!(
-        "memory    {} of {}{share}\nobjects   {} ({} soft-pinned)\n",
-        ByteSize(status.used_bytes),
-        ByteSize(status.capacity_bytes),
-        plural(status.keys, "key"),
-        status.soft_pinned_keys,
-    ));
-    let ready = if status.ready { "ready" } else { "not ready" };
-    text + &format!("status    {ready}, {}\n", plural(status.clients, "client"))
+    text + &nodes::render(&status.nodes)
 }
 
 fn percent(part: u64, whole: u64) -> Option<String> {
     (whole > 0).then(|| format!("{:.1} %", part as f64 * 100.0 / whole as f64))
 }
 
-fn segment_table(status: &StatusDocument<'_>, is_http: bool) -> String {
-    let header = ["segment", "size", "used", "%", "endpoint", "protocol", "status", "heartbeat"];
-    let mut table = output::table(header, &[1, 2, 3, 7]);
-    for segment in status.segments {
-        // The name is then a key of the metadata service. No process listens on its port.
-        let is_only_name = is_http && segment.te_endpoint == segment.segment_name;
-        let heartbeat = heartbeat(status, segment).map_or("-".to_owned(), |age| {
-            let mark = if missed(age) >= 2 { " !" } else { "" };
-            format!("{:.1} s{mark}", age.as_secs_f64())
-        });
+fn segment_table(segments: &[Segment]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["segment", "size", "used %", "used", "endpoint", "protocol", "status"]);
+    for segment in segments {
         table.add_row([
             escaped(&segment.segment_name),
             ByteSize(segment.size_bytes).to_string(),
+            percent(segment.allocator_used_bytes, segment.allocator_capacity_bytes).unwrap_or_default(),
             ByteSize(segment.allocator_used_bytes).to_string(),
-            percent(segment.allocator_used_bytes, segment.allocator_capacity_bytes)
-                .map_or("-".to_owned(), |share| share.trim_end_matches(" %").to_owned()),
-            if is_only_name { "in metadata".to_owned() } else { escaped(&segment.te_endpoint) },
+            escaped(&segment.te_endpoint),
             escaped(&segment.protocol),
             escaped(&segment.status),
-            heartbeat,
         ]);
     }
-    output::table_text(&table)
+    for column in 1..4 {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
 }
 
 #[cfg(test)]
@@ -358,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_count_batch_items_and_handle_a_restart() {
+    fn rates_count_batch_items_and_survive_a_restart() {
         let before = metrics(&[("master_put_end_requests_total", 10.0), ("master_exist_key_requests_total", 50.0)]);
         let now = metrics(&[
             ("master_put_end_requests_total", 30.0),
@@ -369,22 +290,20 @@ mod tests {
         assert_eq!((rates.puts, rates.exists), (60.0, 0.0));
     }
 
-    fn segment(name: &str, client: &str) -> MountedSegment {
-        MountedSegment {
-            segment_name: name.to_owned(),
+    #[test]
+    fn the_picture_names_memory_keys_clients_and_each_segment() {
+        let segment = Segment {
+            segment_name: "node-1:12345".to_owned(),
             segment_id: "1-2".to_owned(),
-            client_id: client.to_owned(),
+            client_id: "3-4".to_owned(),
             size_bytes: 16 << 30,
-            te_endpoint: name.to_owned(),
+            te_endpoint: "node-1:15000".to_owned(),
             protocol: "tcp".to_owned(),
             status: "OK".to_owned(),
             allocator_used_bytes: 4 << 30,
             allocator_capacity_bytes: 16 << 30,
-        }
-    }
-
-    fn status(segments: &[MountedSegment]) -> StatusDocument<'_> {
-        StatusDocument {
+        };
+        let status = Document {
             schema: "mcctl.status/1",
             admin: "127.0.0.1:9003".to_owned(),
             role: "leader",
@@ -398,32 +317,21 @@ mod tests {
             evicted_keys: 7,
             evicted_bytes: 7 << 20,
             failed_allocations: 0,
-            rates: Some(StatusRates { puts: 12.34, ..StatusRates::default() }),
+            rates: Some(Rates { puts: 12.34, ..Rates::default() }),
             interval_ms: Some(1000),
-            segments,
-            heartbeats_ms: Some([("a", 400), ("b", 7100)].into()),
+            segments: &[segment],
             nodes: Vec::new(),
-        }
-    }
-
-    #[test]
-    fn a_report_shows_segments_and_ends_with_caveats_and_answer() {
-        let segments = [segment("node-1:12345", "a"), segment("node-2:12345", "b"), segment("node-3:12345", "c")];
-        let status = status(&segments);
-        insta::assert_snapshot!(format!("{}\nHTTP metadata:\n{}", render(&status, false), render(&status, true)));
-    }
-
-    #[test]
-    fn two_missed_heartbeats_and_missing_segments_are_caveats() {
-        let segments = [segment("node-1:12345", "a"), segment("node-2:12345", "b")];
-        let missed = StatusCaveat::HeartbeatsMissed {
-            segment: "node-2:12345".to_owned(),
-            age: Duration::from_secs(7),
-            missed: 7,
         };
-        assert_eq!(caveats(&status(&segments)), [missed]);
-        assert_eq!(caveats(&status(&[])), [StatusCaveat::NoSegments]);
-        let ages = [0, 1_400, 1_600, 2_400, 2_600].map(|ms| super::missed(Duration::from_millis(ms)));
-        assert_eq!(ages, [0, 0, 1, 1, 2]);
+        insta::assert_snapshot!(render(&status), @r"
+        master    127.0.0.1:9003 leader serving
+        memory    4 GiB of 16 GiB (25.0 %)
+        objects   1 key (0 soft-pinned)
+        clients   2
+        evicted   7 keys (7 MiB); 0 failed allocations
+        per s     put 12.3  get 0.0  exist 0.0  remove 0.0  evicted 0.0  heartbeat 0.0  (over 1.0 s)
+        segments  1
+         segment         size  used %   used  endpoint      protocol  status
+         node-1:12345  16 GiB  25.0 %  4 GiB  node-1:15000  tcp       OK
+        ");
     }
 }

@@ -1,4 +1,4 @@
-//! The destination of `store get`: stdout, a device or pipe, or a file. This module opens and changes nothing.
+//! Where `store get` puts bytes: stdout, a device or pipe, or a file. Nothing is opened or changed here.
 
 use std::fs;
 use std::io;
@@ -8,33 +8,36 @@ use nix::unistd::{AccessFlags, access};
 
 use crate::commands::error::Failure;
 
-/// The destination of one object.
+/// A place for the bytes of one object.
 #[derive(Debug)]
 pub(super) enum Destination {
+    /// Standard output.
     Stdout,
-    /// Written directly: a device, a pipe, an open descriptor, or a dangling symbolic link.
+    /// What is written to as it is: a device, a pipe, an open descriptor, a link to nothing.
     Stream(PathBuf),
-    /// An existing regular file, overwritten in place because no file can be created in its folder.
+    /// A regular file in a folder that takes no new one.
     InPlace {
-        /// Path with symbolic links resolved.
+        /// Its path, without links.
         path: PathBuf,
+        /// The folder that it is in.
         folder: PathBuf,
     },
-    /// A new or existing regular file, written to a temporary file that is renamed: it is complete or unchanged.
+    /// A regular file, there or not, which is whole or as it was before.
     File {
-        /// Path with symbolic links resolved.
+        /// Its path, without links.
         path: PathBuf,
+        /// The folder that it is in.
         folder: PathBuf,
-        /// Owner and mode of the existing file.
+        /// Who may do what with the file that is there now, and whose it is.
         old: Option<fs::Metadata>,
     },
 }
 
 impl Destination {
-    /// The destination for `path`, the value of `--output`. Nothing is opened, but a path that cannot be written fails now.
+    /// What `path`, the value of `--output`, means. Nothing is opened yet, but what would surely fail later fails now.
     ///
     /// # Errors
-    /// The folder does not exist, `path` is a directory, or this user has no write permission.
+    /// There is no such folder, it is a folder itself, or this user may not write there.
     pub(super) fn find(path: Option<&Path>) -> Result<Destination, Failure> {
         let Some(path) = path.filter(|path| path.as_os_str() != "-" && *path != Path::new("/dev/stdout")) else {
             return Ok(Destination::Stdout);
@@ -42,7 +45,7 @@ impl Destination {
         Destination::find_for(path, |path, flags| Ok(access(path, flags)?))
     }
 
-    /// The destination for `path`, where `may` checks the permissions of the user.
+    /// What `path` means for a user who `may` do this and that.
     fn find_for(path: &Path, may: impl Fn(&Path, AccessFlags) -> io::Result<()>) -> Result<Destination, Failure> {
         let is_folder =
             || usage(path, "it is a directory", format!("name a file in it: --output {}", path.join("NAME").display()));
@@ -68,12 +71,12 @@ impl Destination {
         match fs::metadata(&folder) {
             Ok(found) if found.is_dir() => {}
             Ok(_) => {
-                let found = format!("{} is not a directory", folder.display());
+                let found = format!("{} is no directory", folder.display());
                 return Err(usage(path, found, "give --output another FILE".to_owned()));
             }
             Err(error) => {
                 let found = format!("{}: {error}", folder.display());
-                return Err(usage(path, found, format!("create it: mkdir -p {}", folder.display())));
+                return Err(usage(path, found, format!("make it first: mkdir -p {}", folder.display())));
             }
         }
         if old.is_some() {
@@ -82,23 +85,23 @@ impl Destination {
         match may(&folder, AccessFlags::W_OK | AccessFlags::X_OK) {
             Ok(()) => {}
             Err(_) if old.is_some() => return Ok(Destination::InPlace { path: real, folder }),
-            Err(error) => return Err(refused(path, &format!("create a file in {}", folder.display()), &error)),
+            Err(error) => return Err(refused(path, &format!("make a file in {}", folder.display()), &error)),
         }
         Ok(Destination::File { path: real, folder, old })
     }
 
-    /// A warning to print before the object is written.
+    /// What the user has to know before the bytes are written.
     pub(super) fn note(&self) -> Option<String> {
         let Destination::InPlace { path, folder } = self else { return None };
         Some(format!(
-            "note: cannot create a file in {}, so {} is overwritten in place; a failure leaves it incomplete",
+            "note: no file can be made in {}: {} is written in place, and is neither the old nor the new one if that fails",
             folder.display(),
             path.display()
         ))
     }
 }
 
-/// Whether `path` names an open descriptor. A regular file behind it is written through the descriptor and not replaced.
+/// Is `path` the name of a descriptor that is open? A regular file behind it is to be written to, and not to be replaced.
 fn is_descriptor(path: &Path) -> bool {
     let folder = path.parent().unwrap_or(path);
     path == Path::new("/dev/stdout")
@@ -116,7 +119,7 @@ fn refused(path: &Path, tried: &str, error: &io::Error) -> Failure {
     Failure::host(format!("cannot write {}", path.display()))
         .tried(tried)
         .found(error.to_string())
-        .next("give --output a FILE in a directory with write permission, or redirect stdout")
+        .next("give --output a FILE in a directory that this user may write to, or send stdout there")
 }
 
 #[cfg(test)]
@@ -129,9 +132,9 @@ mod tests {
     }
 
     #[test]
-    fn unwritable_paths_are_refused_early() {
+    fn what_cannot_be_a_file_is_refused_before_anything_is_read() {
         let dir = tempfile::tempdir().expect("a folder");
-        let refused = |path: &Path| Destination::find(Some(path)).expect_err("not writable");
+        let refused = |path: &Path| Destination::find(Some(path)).expect_err("no place for bytes");
         assert_eq!(refused(dir.path()).found.as_deref(), Some("it is a directory"));
         assert_eq!(refused(&dir.path().join("x/")).found.as_deref(), Some("it is a directory"));
         assert_eq!(refused(&dir.path().join("none/x")).exit, Exit::Usage);
@@ -141,13 +144,13 @@ mod tests {
     }
 
     #[test]
-    fn devices_and_descriptors_are_streams() {
+    fn what_is_no_regular_file_is_a_stream_and_so_is_a_descriptor() {
         assert!(matches!(find("/dev/null"), Ok(Destination::Stream(_))));
         assert!(matches!(find("/dev/stdout"), Ok(Destination::Stdout)));
         assert!(matches!(Destination::find(None), Ok(Destination::Stdout)));
         let open = tempfile::tempfile().expect("a file");
         for folder in ["/dev/fd", "/proc/self/fd", "/proc/thread-self/fd"] {
-            // /proc/thread-self belongs to the opening thread, which shares its descriptors with this one.
+            // The last is of the thread that opens it, which shares its descriptors with ours.
             let path = format!("{folder}/{}", std::os::fd::AsRawFd::as_raw_fd(&open));
             assert!(matches!(find(&path), Ok(Destination::Stream(_))), "{path}");
         }
@@ -157,8 +160,8 @@ mod tests {
     }
 
     #[test]
-    fn a_regular_file_in_dev_shm_is_replaced_by_rename() {
-        // Not every host has /dev/shm.
+    fn a_regular_file_in_shared_memory_is_replaced_like_any_other() {
+        // Not every host has it.
         let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return };
         let file = dir.path().join("model");
         assert!(matches!(Destination::find(Some(&file)), Ok(Destination::File { old: None, .. })));
@@ -167,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_writable_folder_an_existing_file_is_overwritten() {
+    fn a_file_in_a_folder_that_takes_no_new_one_is_written_in_place_and_a_new_one_is_refused() {
         let dir = tempfile::tempdir().expect("a folder");
         let file = dir.path().join("file");
         let closed =
@@ -176,7 +179,7 @@ mod tests {
         fs::write(&file, "old").expect("written");
         let found = Destination::find_for(&file, closed).expect("a file of ours");
         assert!(matches!(&found, Destination::InPlace { path, .. } if path.ends_with("file")), "{found:?}");
-        assert!(found.note().is_some());
+        assert!(found.note().is_some_and(|note| note.contains("is written in place")));
         let foreign = |_: &Path, _| Err(io::Error::from_raw_os_error(13));
         assert_eq!(Destination::find_for(&file, foreign).expect_err("not ours").exit, Exit::Host);
     }

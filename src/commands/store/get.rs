@@ -10,45 +10,43 @@ use serde::Serialize;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::runtime::{STOP_MAX, Signals};
-use crate::commands::store::connect::{ConnectArgs, stopped};
 use crate::commands::store::destination::Destination;
 use crate::commands::store::key;
-use crate::commands::store::object_write::ObjectWrite;
+use crate::commands::store::link::{LinkArgs, stopped};
+use crate::commands::store::writing::Writing;
 use crate::commands::transport::TransportArgs;
 use crate::engine::base::text::Quoted;
 use crate::engine::base::{ByteSize, ObjectKey};
 use crate::engine::env::{RealEnv, deadline};
 use crate::engine::store::StoreClient;
 
-/// Flags of `mcctl store get`.
+/// What to read, and where to.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Key of the object
     #[arg(value_parser = key::parse)]
     key: String,
-    /// Write the object to FILE instead of stdout; '-' is stdout
-    ///
-    /// FILE is complete or unchanged, even if the command fails. If no file can be created in its directory, an existing FILE is
-    /// overwritten in place.
+    /// File for its bytes, which is written whole or left as it was (or in place, if its directory takes no new file); '-' or
+    /// nothing for stdout
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// One JSON document on stdout: size and file, or without --output the value, which must be UTF-8
+    /// One JSON document on stdout: size and file, or without --output the value, which must be UTF-8 text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    link: ConnectArgs,
+    link: LinkArgs,
     #[command(flatten)]
     transport: TransportArgs,
 }
 
 #[derive(Serialize)]
-struct GetDocument<'a> {
+struct Document<'a> {
     schema: &'static str,
     key: &'a str,
     bytes: u64,
-    /// Path of the file, with --output.
+    /// The file that was written.
     output: Option<&'a str>,
-    /// The value, without --output.
+    /// The value, where no file was written.
     value: Option<&'a str>,
 }
 
@@ -67,13 +65,13 @@ impl Args {
             return self.show(&bytes);
         }
         if to_stdout && io::stdout().is_terminal() && std::str::from_utf8(&bytes).is_err() {
-            return Err(Failure::usage(format!("{} is not text, and stdout is a terminal", Quoted(&self.key)))
-                .next("give --output FILE, or redirect stdout"));
+            return Err(Failure::usage(format!("{} is not text, and this is a terminal", Quoted(&self.key)))
+                .next("give --output FILE, or pipe it"));
         }
         if let Some(note) = destination.note() {
             output::say(note);
         }
-        write(ObjectWrite::new(destination, bytes), signals).await?;
+        write(Writing::new(destination, bytes), signals).await?;
         let Some(path) = self.output.as_ref().filter(|_| !to_stdout) else { return Ok(Exit::Done) };
         if self.json {
             let output = path.to_string_lossy();
@@ -84,27 +82,27 @@ impl Args {
         Ok(Exit::Done)
     }
 
-    /// Print the document with the value.
+    /// The value in the document.
     fn show(&self, bytes: &[u8]) -> Outcome {
         let Ok(value) = std::str::from_utf8(bytes) else {
             return Err(Failure::usage(format!("{} is not UTF-8 text, which --json requires", Quoted(&self.key)))
-                .next("add --output FILE"));
+                .next("give --output FILE beside --json"));
         };
         output::json(&self.document(bytes.len() as u64, None, Some(value)))?;
         Ok(Exit::Done)
     }
 
-    fn document<'a>(&'a self, bytes: u64, output: Option<&'a str>, value: Option<&'a str>) -> GetDocument<'a> {
-        GetDocument { schema: "mcctl.store.get/1", key: &self.key, bytes, output, value }
+    fn document<'a>(&'a self, bytes: u64, output: Option<&'a str>, value: Option<&'a str>) -> Document<'a> {
+        Document { schema: "mcctl.store.get/1", key: &self.key, bytes, output, value }
     }
 }
 
-/// Maximum time for removing a temporary file from a stalled disk.
+/// What it may take to remove a file that a disk has not taken in yet.
 const REMOVE_MAX: Duration = Duration::from_secs(1);
 
-/// Run the write, which may block on a reader or a disk, until it ends or a signal arrives. A write that has completed when the signal
-/// arrives counts as success.
-async fn write(writing: ObjectWrite, mut signals: Signals) -> Result<(), Failure> {
+/// Write, which may wait for a reader or a disk for as long as it likes, unless a signal comes. A write that was done when the
+/// signal came is done.
+async fn write(writing: Writing, mut signals: Signals) -> Result<(), Failure> {
     let writing = Arc::new(writing);
     let mut running = {
         let writing = Arc::clone(&writing);
@@ -121,9 +119,9 @@ async fn write(writing: ObjectWrite, mut signals: Signals) -> Result<(), Failure
         Ok(Err(panic)) => std::panic::resume_unwind(panic.into_panic()),
         Err(_) => {
             let writing = Arc::clone(&writing);
-            // The stall that blocks the write may block the removal too.
-            let _ = deadline(&RealEnv::new(), REMOVE_MAX, tokio::task::spawn_blocking(move || writing.abort())).await;
+            // What keeps the write from its end may keep this from its end, too.
+            let _ = deadline(&RealEnv::new(), REMOVE_MAX, tokio::task::spawn_blocking(move || writing.give_up())).await;
         }
     }
-    Err(stopped(signal, "write the object").found(writing.remains()))
+    Err(stopped(signal, "write the object").found(writing.left()))
 }

@@ -1,14 +1,12 @@
-//! Object keys on the command line.
+//! Keys on the command line.
 
-use crate::commands::args::ValueError;
-
-/// Parse `text` as a key.
+/// `text` as a key.
 ///
 /// # Errors
-/// The text is empty. Masters refuse empty keys.
-pub(super) fn parse(text: &str) -> Result<String, ValueError> {
+/// It is empty, which no master takes.
+pub(super) fn parse(text: &str) -> Result<String, String> {
     match text {
-        "" => Err(ValueError::EmptyKey),
+        "" => Err("a key has at least one character".to_owned()),
         text => Ok(text.to_owned()),
     }
 }

@@ -1,57 +1,57 @@
-//! `mcctl store`: put, get and list objects. Lookups use the master's admin HTTP, which grants no lease. If it cannot answer, the RPC is
-//! used, which grants one, and a note on stderr reports that.
+//! `mcctl store`: objects by hand. Questions go through the master's admin HTTP, which grants no lease; where it cannot answer,
+//! the RPC is asked, which grants one, and a line on stderr says so.
 
-pub mod connect;
 mod destination;
 mod exists;
 mod get;
 mod key;
+pub mod link;
 mod ls;
-mod object_write;
 mod put;
 mod rm;
 mod stat;
+mod writing;
 
 use clap::Subcommand;
 
 use crate::commands::error::Outcome;
 use crate::commands::runtime;
 
-/// Subcommands of `mcctl store`.
+/// What to do with objects.
 #[derive(Debug, Subcommand)]
-pub enum StoreCommand {
-    /// Store an object from a file, stdin or text; exit code 1 if the key exists
+pub enum Command {
+    /// Store an object from a file, from stdin or as text. Exit code 1 when the key is taken
     Put(put::Args),
-    /// Read an object to a file or stdout
+    /// Read an object into a file or to stdout
     Get(get::Args),
-    /// Check whether keys exist; exit code 1 if one does not
+    /// Is each key there? Exit code 1 when one is not
     Exists(exists::Args),
-    /// Remove objects by key or pattern, or empty the store
+    /// Remove objects by key or pattern, or empty the whole store (--all, which asks first)
     Rm(rm::Args),
-    /// List the keys in the store
+    /// List keys
     Ls(ls::Args),
-    /// Show size and replicas of objects
+    /// Size and replicas of objects
     Stat(stat::Args),
 }
 
-impl StoreCommand {
-    /// Run the subcommand.
+impl Command {
+    /// Do it.
     ///
     /// # Errors
-    /// The master or a node is unreachable, or refuses.
+    /// What the user has to know.
     pub fn run(self) -> Outcome {
         runtime::block_on(0, async {
             match self {
-                StoreCommand::Put(args) => args.run().await,
-                StoreCommand::Get(args) => args.run().await,
-                StoreCommand::Exists(args) => args.run().await,
-                StoreCommand::Rm(args) => args.run().await,
-                StoreCommand::Ls(args) => args.run().await,
-                StoreCommand::Stat(args) => args.run().await,
+                Command::Put(args) => args.run().await,
+                Command::Get(args) => args.run().await,
+                Command::Exists(args) => args.run().await,
+                Command::Rm(args) => args.run().await,
+                Command::Ls(args) => args.run().await,
+                Command::Stat(args) => args.run().await,
             }
         })
     }
 }
 
-/// The tenant of every call. A master without strict tenants ignores it.
+/// The tenant of every call: without strict tenants the master ignores it.
 const TENANT: &str = "default";

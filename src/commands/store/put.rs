@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::commands::args::{self as parsers, ValueError};
+use crate::commands::args as parsers;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::runtime::Signals;
-use crate::commands::store::connect::{self, ConnectArgs};
 use crate::commands::store::key;
-use crate::commands::store::stat::{self, KeyState};
+use crate::commands::store::link::{self, LinkArgs};
+use crate::commands::store::stat::{self, Presence};
 use crate::commands::transport::TransportArgs;
 use crate::engine::base::text::Quoted;
 use crate::engine::base::{ByteSize, ErrorCode, ObjectKey};
@@ -24,95 +24,98 @@ use crate::engine::sys::host;
 use crate::engine::sys::memory::{Memory, Slice};
 use crate::engine::wire::types::{ReplicateConfig, SoftPinAction};
 
-/// Flags of `mcctl store put`.
+/// What to store, and how it is to be kept.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Key of the object
     #[arg(value_parser = key::parse)]
     key: String,
-    /// File to store [default: stdin; '-' is stdin]
+    /// File with its bytes; '-' or nothing for stdin
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Store TEXT instead of a file
+    /// The bytes themselves
     #[arg(long, value_name = "TEXT", conflicts_with = "file")]
     value: Option<String>,
-    /// Replace the object if the key exists
+    /// Replace an object that is there
     #[arg(long)]
     upsert: bool,
-    /// Number of copies, each on another segment; exit code 1 if fewer were stored
+    /// Copies, each on another segment. Exit code 1 when fewer were stored
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
     replicas: u64,
-    /// Exit with 0 even if fewer copies than --replicas were stored
+    /// Exit code 0 even if fewer copies than --replicas were stored
     #[arg(long)]
     allow_fewer: bool,
-    /// Evict the object last, for TIME [without TIME: the master's default]
+    /// Evict it last, for so long [without a time: as long as the master does by default]
     #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "", require_equals = true, value_parser = soft_pin)]
     soft_pin: Option<SoftPin>,
-    /// Never evict the object
+    /// Never evict it
     #[arg(long)]
     hard_pin: bool,
-    /// Segment to allocate from first
+    /// Name of a segment to try first
     #[arg(long, value_name = "NAME")]
     segment: Option<String>,
     /// One JSON document on stdout
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    link: ConnectArgs,
+    link: LinkArgs,
     #[command(flatten)]
     transport: TransportArgs,
 }
 
-/// The result of a put.
+/// What became of the put.
 #[derive(Debug)]
-enum PutResult {
+enum Became {
     Stored {
         replicas: usize,
     },
-    /// The key exists, in this state.
-    Exists(KeyState),
-    /// The master refuses the arguments.
-    InvalidArguments,
+    /// The key is taken, by this.
+    Taken(Presence),
+    /// The master does not take the arguments.
+    Misfit,
 }
 
-fn exists(quoted: Quoted<'_>, state: KeyState) -> Failure {
-    match state {
-        KeyState::Complete => Failure::no(format!("{quoted} already exists; it was not changed"))
-            .next("replace it with --upsert, or remove it with mcctl store rm"),
-        KeyState::Unfinished => Failure::no(format!("another put of {quoted} is unfinished; nothing was stored")).next(
-            "retry when it has finished; if its client is gone, the master drops the key after \
-                 --put-start-discard-timeout-sec, 30 s by default",
+fn taken(quoted: Quoted<'_>, by: Presence) -> Failure {
+    match by {
+        Presence::Complete => Failure::no(format!("{quoted} exists already, and was left as it is"))
+            .next("--upsert replaces it; mcctl store rm removes it"),
+        Presence::Unfinished => Failure::no(format!(
+            "another put of {quoted} is unfinished, so nothing was stored and nothing can be read yet"
+        ))
+        .next(
+            "try again when it is finished; when its writer has gone, the master lets go of the key after a while \
+                    (--put-start-discard-timeout-sec, 30 s unless it was changed)",
         ),
-        KeyState::Gone => {
-            Failure::no(format!("another client put {quoted} first, and it has since been removed; nothing was stored"))
-                .next("retry")
-        }
+        Presence::Gone => Failure::no(format!(
+            "{quoted} was taken when it was to be put, and is not there any more; nothing was stored"
+        ))
+        .next("try again"),
     }
 }
 
-/// The time to live of a soft pin; `None` is the master's default.
+/// A soft pin's life, if one was given.
 #[derive(Clone, Copy, Debug)]
 struct SoftPin(Option<Duration>);
 
-fn soft_pin(text: &str) -> Result<SoftPin, ValueError> {
+fn soft_pin(text: &str) -> Result<SoftPin, String> {
     match text {
         "" => Ok(SoftPin(None)),
         text => parsers::duration(text).map(|life| SoftPin(Some(life))),
     }
 }
 
-/// All bytes of `input`, named `from`. It may take half of `available` bytes of memory, because a growing buffer is copied.
-fn read_all<R: Read>(from: &str, input: io::Result<R>, available: u64) -> Result<Vec<u8>, Failure> {
-    let max = available / 2;
+/// All bytes of `input`, which is called `from`, if `room` bytes hold them twice: once grown, once while they grow.
+fn read_all<R: Read>(from: &str, input: io::Result<R>, room: u64) -> Result<Vec<u8>, Failure> {
+    let most = room / 2;
     let too_large = |found: String| {
         Failure::host(format!("{from} does not fit this host's memory"))
-            .tried("read all of it, since an object is put as a whole")
+            .tried("read it whole, since an object is put in one piece")
             .found(found)
     };
     let mut bytes = Vec::new();
-    match input.and_then(|input| input.take(max.saturating_add(1)).read_to_end(&mut bytes)) {
-        Ok(_) if bytes.len() as u64 > max => {
-            Err(too_large(format!("more than {}, half of the available memory", ByteSize(max))))
+    match input.and_then(|input| input.take(most.saturating_add(1)).read_to_end(&mut bytes)) {
+        Ok(_) if bytes.len() as u64 > most => {
+            Err(too_large(format!("more than {}, half of what is available", ByteSize(most))))
         }
         Ok(_) => Ok(bytes),
         Err(error) if error.kind() == io::ErrorKind::OutOfMemory => Err(too_large(error.to_string())),
@@ -122,25 +125,25 @@ fn read_all<R: Read>(from: &str, input: io::Result<R>, available: u64) -> Result
 
 /// All bytes of `file`, or of stdin.
 fn read(file: Option<&Path>) -> Result<Vec<u8>, Failure> {
-    let available = host::memory().map_or(u64::MAX, |memory| memory.available);
+    let room = host::memory().map_or(u64::MAX, |memory| memory.available);
     match file {
-        Some(path) => read_all(&path.display().to_string(), File::open(path), available),
+        Some(path) => read_all(&path.display().to_string(), File::open(path), room),
         None => {
             if io::stdin().is_terminal() {
                 output::say("reading the value from the terminal; Ctrl-D ends it");
             }
-            read_all("stdin", Ok(io::stdin().lock()), available)
+            read_all("stdin", Ok(io::stdin().lock()), room)
         }
     }
 }
 
 #[derive(Serialize)]
-struct PutDocument<'a> {
+struct Document<'a> {
     schema: &'static str,
     key: &'a str,
     bytes: usize,
     stored: bool,
-    /// Number of stored copies.
+    /// Copies that were stored.
     replicas: usize,
     replicas_requested: u64,
 }
@@ -151,32 +154,34 @@ impl Args {
         let len = bytes.len();
         let quoted = Quoted(&self.key);
         if len == 0 {
-            return Err(Failure::usage(format!("the value of {quoted} is empty; an object has at least 1 byte"))
-                .next("give a FILE that is not empty, or --value TEXT"));
+            return Err(Failure::usage(format!(
+                "{quoted} would have no bytes, and the store keeps objects of one byte and more"
+            ))
+            .next("give a FILE that is not empty, or --value TEXT"));
         }
         let mut link = self.link.over(&self.transport).connect().await?;
         let value = Arc::new(Memory::from_vec(bytes)).whole();
         let what = format!("put {quoted}");
-        let mut result = link.attempt(&what, async |client: &StoreClient<RealEnv>| self.put(client, value).await).await;
-        if let Ok(PutResult::Exists(state)) = &mut result {
+        let mut became = link.attempt(&what, async |client: &StoreClient<RealEnv>| self.put(client, value).await).await;
+        if let Ok(Became::Taken(by)) = &mut became {
             let master = link.master().clone();
-            let query =
-                async |client: &StoreClient<RealEnv>| Ok(stat::key_state(&master, client.master(), &self.key).await);
-            match link.attempt(&what, query).await {
-                Ok(found) => *state = found,
-                Err(failure) => result = Err(failure),
+            let ask =
+                async |client: &StoreClient<RealEnv>| Ok(stat::presence(&master, client.master(), &self.key).await);
+            match link.attempt(&what, ask).await {
+                Ok(found) => *by = found,
+                Err(failure) => became = Err(failure),
             }
         }
         link.close().await;
-        let result = result?;
-        let replicas = match result {
-            PutResult::Stored { replicas } => replicas,
-            PutResult::Exists(_) => 0,
-            PutResult::InvalidArguments => return Err(self.invalid_arguments()),
+        let became = became?;
+        let replicas = match became {
+            Became::Stored { replicas } => replicas,
+            Became::Taken(_) => 0,
+            Became::Misfit => return Err(self.misfit()),
         };
         if self.json {
             let stored = replicas > 0;
-            output::json(&PutDocument {
+            output::json(&Document {
                 schema: "mcctl.store.put/1",
                 key: &self.key,
                 bytes: len,
@@ -185,13 +190,13 @@ impl Args {
                 replicas_requested: self.replicas,
             })?;
         }
-        if let PutResult::Exists(state) = result {
-            return Err(exists(quoted, state));
+        if let Became::Taken(by) = became {
+            return Err(taken(quoted, by));
         }
         let copies = format!("{replicas} {}", if replicas == 1 { "copy" } else { "copies" });
         if (replicas as u64) < self.replicas && !self.allow_fewer {
-            return Err(Failure::no(format!("{quoted} was stored with {copies} of {} requested", self.replicas))
-                .found("no other segment has enough free memory; each copy needs its own segment")
+            return Err(Failure::no(format!("{quoted} was stored with {copies}; {} were requested", self.replicas))
+                .found("no other segment has room: each copy needs a segment of its own")
                 .next("mcctl status lists the segments; --allow-fewer accepts fewer copies"));
         }
         if !self.json {
@@ -201,40 +206,39 @@ impl Args {
         Ok(Exit::Done)
     }
 
-    async fn put(&self, client: &StoreClient<RealEnv>, value: Slice) -> Result<PutResult, StoreError> {
+    async fn put(&self, client: &StoreClient<RealEnv>, value: Slice) -> Result<Became, StoreError> {
         let (key, config) = (ObjectKey::from(self.key.as_str()), self.config());
         let put = match self.upsert {
             true => client.upsert(&key, value, &config).await,
             false => client.put(&key, value, &config).await,
         };
         match put {
-            Ok(PutOutcome::Stored { replicas }) => Ok(PutResult::Stored { replicas }),
-            // The caller queries the actual state next.
-            Ok(PutOutcome::AlreadyExists) => Ok(PutResult::Exists(KeyState::Complete)),
-            Err(StoreError::Refused { code: ErrorCode::INVALID_PARAMS, .. }) => Ok(PutResult::InvalidArguments),
+            Ok(PutOutcome::Stored { replicas }) => Ok(Became::Stored { replicas }),
+            // What is there is asked for next.
+            Ok(PutOutcome::AlreadyExists) => Ok(Became::Taken(Presence::Complete)),
+            Err(StoreError::Refused { code: ErrorCode::INVALID_PARAMS, .. }) => Ok(Became::Misfit),
             Err(error) => Err(error),
         }
     }
 
-    /// The failure for arguments that the master refused.
-    fn invalid_arguments(&self) -> Failure {
+    /// What the master does not take of what was asked for.
+    fn misfit(&self) -> Failure {
         let quoted = Quoted(&self.key);
         match self.soft_pin {
-            Some(SoftPin(Some(life))) => Failure::usage(format!(
-                "cannot put {quoted}: the master refused the soft pin of {}",
-                parsers::show_duration(life)
-            ))
-            .tried(format!("--soft-pin={}", parsers::show_duration(life)))
-            .found(ErrorCode::INVALID_PARAMS.to_string())
-            .next("give a shorter time: the master's --max-kv-soft-pin-ttl is 24h by default"),
-            _ => Failure::no(format!("cannot put {quoted}: the master refused the arguments"))
+            Some(SoftPin(Some(life))) => {
+                Failure::usage(format!("cannot put {quoted}: the master does not give a soft pin of this length"))
+                    .tried(format!("--soft-pin={}", parsers::show_duration(life)))
+                    .found(ErrorCode::INVALID_PARAMS.to_string())
+                    .next("ask for less: 24h is the most unless the master's --max-kv-soft-pin-ttl says otherwise")
+            }
+            _ => Failure::no(format!("cannot put {quoted}: the master does not take what was asked for"))
                 .tried(format!("a key of {} bytes, {} copies", self.key.len(), self.replicas))
                 .found(ErrorCode::INVALID_PARAMS.to_string())
-                .next("use a shorter key, or fewer --replicas"),
+                .next("try a shorter key, or fewer --replicas"),
         }
     }
 
-    /// The object's bytes. A signal ends the read, which may block on a terminal or pipe.
+    /// The object's bytes. A signal ends the wait for them: a terminal or a pipe may bring none.
     async fn read_unless_stopped(&self) -> Result<Vec<u8>, Failure> {
         if let Some(text) = &self.value {
             return Ok(text.clone().into_bytes());
@@ -244,7 +248,7 @@ impl Args {
         let reading = tokio::task::spawn_blocking(move || read(file.as_deref()));
         tokio::select! {
             read = reading => read.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())),
-            signal = signals.next() => Err(connect::stopped(signal, &format!("put {}", Quoted(&self.key)))),
+            signal = signals.next() => Err(link::stopped(signal, &format!("put {}", Quoted(&self.key)))),
         }
     }
 
@@ -267,10 +271,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn input_beyond_half_of_the_available_memory_is_refused() {
+    fn an_input_without_end_is_refused_once_it_exceeds_half_of_what_is_available() {
         let failure = read_all("/dev/zero", Ok(io::repeat(0)), 1 << 20).expect_err("it does not end");
         assert_eq!(failure.exit, Exit::Host);
-        assert!(failure.found.is_some_and(|found| found.contains("512 KiB")));
+        assert_eq!(failure.found.as_deref(), Some("more than 512 KiB, half of what is available"));
         assert_eq!(read_all("x", Ok(&b"abc"[..]), 6).expect("it fits"), b"abc");
         assert!(read_all("x", Ok(&b"abcd"[..]), 6).is_err());
     }

@@ -1,56 +1,58 @@
-//! `mcctl up --with-sim`: a simulated server on the store, small enough that a minute of load uses all three tiers.
+//! `mcctl up --with-sim`: a simulated endpoint on the store, small enough that a minute of load shows all three tiers.
 
 use serde::Serialize;
 
 use crate::commands::error::Failure;
-use crate::commands::listen::ListenAddress;
+use crate::commands::listen::Listen;
 use crate::commands::output;
 use crate::commands::serve::node::{self, NodePlan};
 use crate::commands::serve::sim::{self, WARNING};
 use crate::engine::base::ByteSize;
 use crate::engine::env::RealEnv;
-use crate::engine::sim::{Config, RunningSimulator};
+use crate::engine::sim::{Config, Running};
 use crate::engine::store::Node;
 
-/// Size of L1 in tokens.
+/// Tokens on the device.
 const DEVICE_TOKENS: u64 = 16_384;
-/// Flags of a load of about 55,000 tokens, more than L1 and L2 hold.
+/// What the conversations that are put on it come to is some 55,000 tokens: more than device and host hold.
 const LOAD: &str =
     "--num-clients 24 --num-rounds 4 --request-length 512 --output-length 64 --request-rate 6 --max-parallel 16";
 
-/// A running simulator and its client of the store.
-pub struct LocalSim {
-    running: RunningSimulator,
+/// A simulator that runs, and the client through which it uses the store.
+pub struct Sim {
+    running: Running,
     client: Node<RealEnv>,
 }
 
-/// The simulator in the JSON document.
+/// What is said of it.
 #[derive(Debug, Serialize)]
 pub struct SimDocument {
+    /// Always.
     simulator: bool,
+    /// Where it is.
     url: String,
-    /// A command line that puts load on it.
+    /// What puts load on it.
     bench: String,
 }
 
-impl LocalSim {
-    /// Start a simulator at `listen` on the store of the node of `plan`.
+impl Sim {
+    /// Start it at `listen`, on the store that the node of `plan` is in.
     ///
     /// # Errors
-    /// The port cannot be bound, or the client cannot start.
-    pub async fn start(plan: &NodePlan, listen: &ListenAddress, quiet: bool) -> Result<LocalSim, Failure> {
+    /// No port, or no client.
+    pub async fn start(plan: &NodePlan, listen: &Listen, quiet: bool) -> Result<Sim, Failure> {
         if !quiet {
             output::say(format!("note: --with-sim: {WARNING}"));
         }
         let plan = NodePlan { segment: ByteSize(0), ..plan.clone() };
-        // The node has already logged the warnings.
+        // The node has said what there is to warn of.
         let (config, _) = node::config(&plan);
         let client = Node::start(config, RealEnv::new()).await.map_err(|error| node::failure(&plan, error))?;
         let small = Config::small();
         let host_tokens = 2 * DEVICE_TOKENS + small.page_size;
         let config = Config { device_tokens: DEVICE_TOKENS, host_tokens, context_length: DEVICE_TOKENS, ..small };
         match sim::start(&config, Some(&client), listen).await {
-            Ok(running) => Ok(LocalSim { running, client }),
+            Ok(running) => Ok(Sim { running, client }),
             Err(failure) => {
                 client.stop().await;
                 Err(failure)
@@ -58,16 +60,16 @@ impl LocalSim {
         }
     }
 
-    /// The simulator for the JSON document.
+    /// For scripts.
     pub fn document(&self, program: &str) -> SimDocument {
         SimDocument { simulator: true, url: self.url(), bench: self.bench(program) }
     }
 
-    /// The simulator for the text report.
+    /// For people.
     pub fn text(&self, program: &str) -> String {
         format!(
-            "# a SIMULATED SGLang server on this store: L1 {DEVICE_TOKENS} tokens, L2 twice that, L3 the store\n{}\n\n\
-             # conversations that exceed L1 and L2; shows which tier answers each turn\n{}\n\n",
+            "# a SIMULATED SGLang endpoint on this store: L1 {DEVICE_TOKENS} tokens, L2 twice that, L3 the store\n{}\n\n\
+             # conversations that outgrow L1 and L2: which tier answers, turn by turn\n{}\n\n",
             self.url(),
             self.bench(program)
         )
@@ -81,7 +83,7 @@ impl LocalSim {
         format!("{program} bench multi-turn --url {} {LOAD}", self.url())
     }
 
-    /// Stop the simulator and its client.
+    /// Stop it.
     pub async fn stop(self) {
         self.running.stop().await;
         self.client.stop().await;

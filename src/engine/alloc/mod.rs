@@ -1,8 +1,8 @@
-//! Chooses the segment and the byte range of a replica. Works with offsets and names only, never with memory.
+//! Which bytes of a segment a replica gets, and which segment: offsets and names only, never memory.
 //!
-//! Nothing in this folder accesses the allocated bytes, reads a clock or generates its own seeds. Start with [`Allocator`], the
-//! interface of one segment's allocator. [`offset`] implements it, and [`placement`] chooses among segments. Upstream's counterparts are
-//! `OffsetBufferAllocator` and `allocation_strategy.h`.
+//! Nothing here touches the bytes it hands out, reads a clock or draws its own random numbers. Start with [`Allocator`], the
+//! contract of one segment's allocator; [`offset`] is the one we ship, [`placement`] chooses among segments. Upstream's
+//! counterparts are `OffsetBufferAllocator` and `allocation_strategy.h`.
 
 pub mod chunked;
 pub mod offset;
@@ -11,25 +11,25 @@ pub mod placement;
 pub use chunked::Chunked;
 pub use offset::OffsetAllocator;
 
-/// An allocated range of a segment.
+/// A handed-out stretch of a segment: where it begins, and the ticket with which it is given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Offset from the start of the segment in bytes.
+    /// Bytes from the segment's beginning.
     pub offset: u64,
-    /// Identifies the block in [`Allocator::free`]. Unique among the live blocks of one allocator; reused after `free`.
+    /// What [`Allocator::free`] wants. Unique among the live blocks of one allocator; reused after `free`.
     pub ticket: u32,
 }
 
-/// Allocator of one segment: blocks do not overlap, lie inside the capacity, and freed memory is available again.
+/// The contract of one segment's allocator: blocks do not overlap, lie inside the capacity, and what is freed can be had again.
 pub trait Allocator {
-    /// Allocates a block of at least `bytes` bytes; `None` if no free run is long enough, or `bytes` is 0.
+    /// A block of at least `bytes` bytes, or `None` when no free run is long enough (or `bytes` is 0).
     fn allocate(&mut self, bytes: u64) -> Option<Block>;
-    /// Frees a block. `ticket` must come from [`Allocator::allocate`] and must not have been freed since.
+    /// Give a block back. `ticket` must come from [`Allocator::allocate`] and must not have been given back since.
     fn free(&mut self, ticket: u32);
-    /// Total number of bytes.
+    /// Bytes in all.
     fn capacity(&self) -> u64;
-    /// Number of allocated bytes, including rounding.
+    /// Bytes in blocks that are handed out, their rounding included.
     fn used(&self) -> u64;
-    /// Number of allocated blocks.
+    /// Blocks that are handed out.
     fn live(&self) -> u32;
 }

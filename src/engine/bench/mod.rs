@@ -1,4 +1,4 @@
-//! Benchmarks of the engine: store objects and transfers.
+//! Measurements of the engine's parts.
 
 pub mod store;
 pub mod transfer;

@@ -1,7 +1,7 @@
-//! Benchmark of puts and gets: latency, throughput and CPU cost of batches.
+//! Objects in and out of a cluster: what a put and a get of so many at once take, and what they cost.
 //!
-//! Clients run concurrently, each with its own connection to the master, and process one batch after the other. All keys of a run share
-//! a prefix, which is used to remove them.
+//! Clients work side by side, each with a connection of its own to the master, one batch after the other. Keys begin with a prefix of
+//! the run, by which they are removed again.
 
 mod client;
 mod plan;
@@ -14,194 +14,197 @@ use std::time::Duration;
 
 use crate::engine::base::Mono;
 use crate::engine::env::Env;
-use crate::engine::load::LatencyHistogram;
+use crate::engine::load::Histogram;
 use crate::engine::store::{StoreClient, StoreError};
 use crate::engine::sys::host::cpu_time;
 use crate::engine::transfer::TransferError;
 
-use client::BenchClient;
-pub use plan::{StoreBenchPlan, StoreBenchPlanError};
-use stored::StoredPrefix;
+use client::Client;
+pub use plan::{Plan, PlanError};
+use stored::Stored;
 
-/// Stops a run early, between two batches.
+/// Ends the run early: between two batches.
 #[derive(Clone, Debug, Default)]
-pub struct StopFlag(Arc<AtomicBool>);
+pub struct Stop(Arc<AtomicBool>);
 
-impl StopFlag {
-    /// Requests the end of the run.
-    pub fn set(&self) {
+impl Stop {
+    /// End it.
+    pub fn stop(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether a stop was requested.
-    pub fn is_set(&self) -> bool {
+    /// Is it to end?
+    pub fn is_told(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// An error and the number of objects that failed with it.
+/// A failure, as often as it happened.
 #[derive(Clone, Debug)]
-pub struct ErrorCount {
+pub struct Failed {
+    /// How many objects.
     pub count: u64,
-    /// Message of the first failure.
+    /// Message of the first one.
     pub first: String,
-    /// The first failure, if the store reported it.
+    /// The first one, unless it was not an error of the store.
     pub error: Option<StoreError>,
 }
 
-/// Results of the puts or of the gets of a pass.
+/// What became of one kind of work.
 #[derive(Clone, Debug, Default)]
-pub struct OperationStats {
-    /// Batches that moved at least one object.
+pub struct Done {
+    /// Batches, of those that moved anything.
     pub batches: u64,
+    /// Objects moved.
     pub objects: u64,
+    /// Their bytes.
     pub bytes: u64,
-    /// Objects not found when read: evicted, or never stored.
+    /// Objects that were not there to be read: evicted, or never stored.
     pub missing: u64,
-    /// Objects not put because the key already exists.
-    pub already_existing: u64,
-    /// Objects with fewer copies than requested: too few nodes had room.
+    /// Objects that were there already.
+    pub taken: u64,
+    /// Objects that got fewer copies than were asked for: there were not enough nodes with room.
     pub fewer_copies: u64,
-    /// Objects whose bytes were compared and matched.
+    /// Objects whose bytes were compared, and the same.
     pub verified: u64,
-    /// Failed objects by error name.
-    pub failed: BTreeMap<String, ErrorCount>,
-    pub latency: LatencyHistogram,
+    /// Objects that failed, by the error's name.
+    pub failed: BTreeMap<String, Failed>,
+    /// How long batches took.
+    pub latency: Histogram,
 }
 
-impl OperationStats {
-    /// Returns the number of failed objects.
+impl Done {
+    /// Objects that failed.
     pub fn failures(&self) -> u64 {
         self.failed.values().map(|failed| failed.count).sum()
     }
 
-    fn add(&mut self, other: OperationStats) {
+    fn add(&mut self, other: Done) {
         self.batches += other.batches;
         self.objects += other.objects;
         self.bytes += other.bytes;
         self.missing += other.missing;
-        self.already_existing += other.already_existing;
+        self.taken += other.taken;
         self.fewer_copies += other.fewer_copies;
         self.verified += other.verified;
         for (name, failed) in other.failed {
-            let mine = self.failed.entry(name).or_insert(ErrorCount { count: 0, ..failed.clone() });
+            let mine = self.failed.entry(name).or_insert(Failed { count: 0, ..failed.clone() });
             mine.count += failed.count;
         }
         self.latency.add(&other.latency);
     }
 }
 
-/// Results of a pass.
+/// What a pass brought.
 #[derive(Clone, Debug)]
-pub struct StorePass {
+pub struct Pass {
     /// `put`, `get` or `mixed`.
     pub name: &'static str,
-    /// From the start of the pass to the end of its last batch.
+    /// From its start to the end of its last batch.
     pub elapsed: Duration,
-    /// CPU time of this process during the pass, all threads.
+    /// CPU time of this process meanwhile, all threads.
     pub cpu: Duration,
-    pub put: OperationStats,
-    pub get: OperationStats,
+    /// The puts.
+    pub put: Done,
+    /// The gets.
+    pub get: Done,
 }
 
-impl StorePass {
-    /// Returns the CPU time of this process per moved object.
+impl Pass {
+    /// CPU of this process per object moved.
     pub fn cpu_per_object(&self) -> Option<Duration> {
         let objects = u32::try_from(self.put.objects + self.get.objects).ok().filter(|objects| *objects > 0);
         objects.map(|objects| self.cpu / objects)
     }
 
-    /// Returns `amount` per second of the pass.
+    /// `amount` a second.
     pub fn per_second(&self, amount: u64) -> f64 {
         amount as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 }
 
-/// State shared by the clients of a pass.
-struct PassState {
-    plan: StoreBenchPlan,
-    stop: StopFlag,
-    /// Index of the next object to put, or of the next read.
+/// What the clients of a pass share.
+struct Shared {
+    plan: Plan,
+    stop: Stop,
+    /// The next object to put, or the next number of a read.
     next: AtomicU32,
-    /// Objects with a completed put.
-    stored: Mutex<StoredPrefix>,
-    /// Put batches that stored nothing.
-    failed_batches: AtomicU32,
-    /// At least one object was stored or already existed.
+    /// Objects put, the first ones.
+    stored: Mutex<Stored>,
+    /// Batches of puts that stored nothing, as long as none stored anything.
+    fruitless: AtomicU32,
+    /// Has any object been stored, or found stored?
     any: AtomicBool,
 }
 
-/// A run without a stored object ends after this many put batches.
-const FAILED_BATCHES_MAX: u32 = 4;
+/// Batches of puts after which a run that has stored nothing ends.
+const FRUITLESS_MAX: u32 = 4;
 
-impl PassState {
-    /// Returns N such that the first N objects are stored. Only these are read.
+impl Shared {
+    /// So many of the first objects have been put: only these are read.
     fn stored(&self) -> u32 {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner).first()
     }
 
-    /// Records whether a put batch stored anything.
-    fn record_put(&self, stored: bool) {
+    /// A batch of puts is over; did it store anything?
+    fn note_put(&self, stored: bool) {
         if stored {
             self.any.store(true, Ordering::Relaxed);
         } else {
-            self.failed_batches.fetch_add(1, Ordering::Relaxed);
+            self.fruitless.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Returns whether enough put batches failed without a stored object.
-    fn nothing_stored(&self) -> bool {
-        !self.any.load(Ordering::Relaxed) && self.failed_batches.load(Ordering::Relaxed) >= FAILED_BATCHES_MAX
+    /// Has nothing been stored although it was tried often enough?
+    fn is_hopeless(&self) -> bool {
+        !self.any.load(Ordering::Relaxed) && self.fruitless.load(Ordering::Relaxed) >= FRUITLESS_MAX
     }
 
-    /// Records that the put of `objects` is complete.
+    /// The put of these is over.
     fn put(&self, objects: std::ops::Range<u32>) {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner).add(objects);
     }
 }
 
-/// Runs `plan` with one client task per store in `stores`.
+/// Carry out `plan` with `stores`, a client each, in tasks of their own.
 ///
-/// A run whose first puts store nothing ends after that pass.
+/// A run whose first puts store nothing ends with that pass.
 ///
 /// # Errors
 /// A client's memory cannot be registered.
 pub async fn run<E: Env>(
     env: E,
     stores: Vec<StoreClient<E>>,
-    plan: StoreBenchPlan,
-    stop: StopFlag,
-) -> Result<Vec<StorePass>, TransferError> {
+    plan: Plan,
+    stop: Stop,
+) -> Result<Vec<Pass>, TransferError> {
     let (mut passes, mut clients) = (Vec::new(), Vec::with_capacity(stores.len()));
     for (index, store) in stores.into_iter().enumerate() {
-        clients.push(BenchClient::new(env.clone(), store, &plan, index as u64).await?);
+        clients.push(Client::new(env.clone(), store, &plan, index as u64).await?);
     }
     let shared = |next: u32, stored: u32| {
         let (plan, stop) = (plan.clone(), stop.clone());
-        let (failed_batches, any) = (AtomicU32::new(0), AtomicBool::new(false));
-        Arc::new(PassState {
+        let (fruitless, any) = (AtomicU32::new(0), AtomicBool::new(false));
+        Arc::new(Shared {
             plan,
             stop,
             next: AtomicU32::new(next),
-            stored: Mutex::new(StoredPrefix::new(stored)),
-            failed_batches,
+            stored: Mutex::new(Stored::new(stored)),
+            fruitless,
             any,
         })
     };
-    let names = [
-        ("put", PassKind::Put),
-        if plan.read_ratio < 1.0 { ("mixed", PassKind::Mixed) } else { ("get", PassKind::Get) },
-    ];
+    let names = [("put", Kind::Put), if plan.read_ratio < 1.0 { ("mixed", Kind::Mixed) } else { ("get", Kind::Get) }];
     for (name, kind) in names {
-        // Without a successful put there is nothing to read.
-        let is_empty = |pass: &StorePass| pass.put.objects == 0 && pass.put.already_existing == 0;
-        if stop.is_set() || passes.last().is_some_and(is_empty) {
+        // There is nothing to read where no put succeeded.
+        let is_empty = |pass: &Pass| pass.put.objects == 0 && pass.put.taken == 0;
+        if stop.is_told() || passes.last().is_some_and(is_empty) {
             break;
         }
-        let stored = if kind == PassKind::Put { 0 } else { plan.objects };
-        let shared = shared(if kind == PassKind::Get { 0 } else { stored }, stored);
+        let stored = if kind == Kind::Put { 0 } else { plan.objects };
+        let shared = shared(if kind == Kind::Get { 0 } else { stored }, stored);
         let (began, cpu) = (env.now(), cpu_time());
-        let until = plan.duration.filter(|_| kind != PassKind::Put).map(|duration| began + duration);
+        let until = plan.duration.filter(|_| kind != Kind::Put).map(|duration| began + duration);
         let tasks: Vec<_> = clients
             .drain(..)
             .map(|mut client| {
@@ -212,13 +215,8 @@ pub async fn run<E: Env>(
                 })
             })
             .collect();
-        let mut pass = StorePass {
-            name,
-            elapsed: Duration::ZERO,
-            cpu: Duration::ZERO,
-            put: OperationStats::default(),
-            get: OperationStats::default(),
-        };
+        let mut pass =
+            Pass { name, elapsed: Duration::ZERO, cpu: Duration::ZERO, put: Done::default(), get: Done::default() };
         for task in tasks {
             let (client, share) = task.await.unwrap_or_else(|bug| std::panic::resume_unwind(bug.into_panic()));
             clients.push(client);
@@ -231,22 +229,22 @@ pub async fn run<E: Env>(
     Ok(passes)
 }
 
-/// The operations of a pass.
+/// What a pass does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PassKind {
+enum Kind {
     Put,
     Get,
     Mixed,
 }
 
-/// Results of one client in a pass.
+/// What one client did in a pass.
 #[derive(Debug, Default)]
-struct ClientStats {
-    put: OperationStats,
-    get: OperationStats,
+struct Share {
+    put: Done,
+    get: Done,
 }
 
-/// Returns whether the deadline `until` has passed.
-fn is_time_up(now: Mono, until: Option<Mono>) -> bool {
+/// Is the time up?
+fn is_over(now: Mono, until: Option<Mono>) -> bool {
     until.is_some_and(|until| now >= until)
 }

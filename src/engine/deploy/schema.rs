@@ -1,64 +1,70 @@
-//! The schema of the deployment file: the meaning and default of each key.
+//! The deployment file: what each key means and what it is when it is not there.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::deploy::DeploySize;
+use crate::engine::deploy::Size;
 
+/// The whole file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct DeploymentSpec {
-    /// Schema version, always 1.
+pub struct Deployment {
+    /// Of this schema: 1.
     pub version: u32,
-    /// Prefix of unit, container and object names: a DNS label.
+    /// The name that units, containers and objects begin with: a DNS label.
     pub name: String,
-    /// Which implementation runs the master and the store nodes.
+    /// Whose master and store nodes.
     pub programs: Programs,
-    /// Mooncake release in the images and on the hosts.
+    /// The release of Mooncake in the images and on the hosts.
     pub mooncake: Release,
-    /// The model and its cache.
-    pub model: ModelSection,
-    /// The master, which holds the metadata of the store.
-    pub master: MasterSection,
-    /// How transfer engines discover each other.
-    pub metadata: MetadataSection,
-    pub transfer: TransferSection,
-    /// Memory that serving processes contribute to the store.
-    pub segment: SegmentSection,
-    pub nodes: NodesSection,
-    pub serving: ServingSection,
+    /// What is served, and its cache.
+    pub model: Model,
+    /// The index of the store.
+    pub master: Master,
+    /// How transfer engines find each other.
+    pub metadata: Metadata,
+    /// How bytes are moved.
+    pub transfer: Transfer,
+    /// What the serving processes lend to the store.
+    pub segment: Segment,
+    /// Processes that only lend.
+    pub nodes: Nodes,
+    /// The serving processes.
+    pub serving: Serving,
     /// Huge pages for L2 and segments.
-    pub hugepages: HugePagesSection,
-    pub images: ImagesSection,
-    pub kubernetes: KubernetesSection,
-    /// Location of programs on plain hosts.
-    pub host: HostSection,
+    pub hugepages: HugePages,
+    /// Container images.
+    pub images: Images,
+    /// What only Kubernetes asks.
+    pub kubernetes: Kubernetes,
+    /// Where programs are on plain hosts.
+    pub host: Host,
 }
 
-impl Default for DeploymentSpec {
-    fn default() -> DeploymentSpec {
-        DeploymentSpec {
+impl Default for Deployment {
+    fn default() -> Deployment {
+        Deployment {
             version: 1,
             name: "hicache".to_owned(),
             programs: Programs::Upstream,
             mooncake: Release::V0_3_13Post1,
-            model: ModelSection::default(),
-            master: MasterSection::default(),
-            metadata: MetadataSection::default(),
-            transfer: TransferSection::default(),
-            segment: SegmentSection::default(),
-            nodes: NodesSection::default(),
-            serving: ServingSection::default(),
-            hugepages: HugePagesSection::default(),
-            images: ImagesSection::default(),
-            kubernetes: KubernetesSection::default(),
-            host: HostSection::default(),
+            model: Model::default(),
+            master: Master::default(),
+            metadata: Metadata::default(),
+            transfer: Transfer::default(),
+            segment: Segment::default(),
+            nodes: Nodes::default(),
+            serving: Serving::default(),
+            hugepages: HugePages::default(),
+            images: Images::default(),
+            kubernetes: Kubernetes::default(),
+            host: Host::default(),
         }
     }
 }
 
-/// Which implementation runs the master and the store nodes.
+/// Whose master and store nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Programs {
@@ -69,20 +75,20 @@ pub enum Programs {
     Mcctl,
 }
 
-/// A Mooncake release whose flags are known.
+/// A release of Mooncake whose flags are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Release {
-    /// Lacks the flags that were added in 0.3.13.
+    /// Of which the flags of 0.3.13 are not yet there.
     #[serde(rename = "0.3.12.post1")]
     V0_3_12Post1,
-    /// The release that everything was tested with.
+    /// The one that everything here was tried with.
     #[default]
     #[serde(rename = "0.3.13.post1")]
     V0_3_13Post1,
 }
 
 impl Release {
-    /// The version on the package index.
+    /// As the package index writes it.
     pub fn text(self) -> &'static str {
         match self {
             Release::V0_3_12Post1 => "0.3.12.post1",
@@ -91,19 +97,20 @@ impl Release {
     }
 }
 
-/// The element type of the KV cache, as in `--kv-cache-dtype`.
+/// The element type of the cache, as `--kv-cache-dtype` names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KvCache {
+    /// The model's own.
     #[default]
     #[serde(rename = "auto")]
     Auto,
-    /// 2 bytes per element.
+    /// 2 bytes.
     #[serde(rename = "bf16")]
     Bf16,
-    /// 1 byte per element.
+    /// 1 byte.
     #[serde(rename = "fp8_e4m3")]
     Fp8E4m3,
-    /// 1 byte per element.
+    /// 1 byte.
     #[serde(rename = "fp8_e5m2")]
     Fp8E5m2,
 }
@@ -120,22 +127,25 @@ impl KvCache {
     }
 }
 
-/// The model and its cache.
+/// What is served, and its cache.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct ModelSection {
+pub struct Model {
     /// `--model-path`: a folder, or a name on the hub.
     pub path: String,
-    /// The model that determines the cache size, if the path does not identify it. Without it, sizes are bounds only.
+    /// The model whose cache is sized, where the path does not tell; else there are bounds only.
     pub known_as: String,
-    /// `--served-model-name`; empty omits the flag.
+    /// `--served-model-name`; empty leaves it out.
     pub served_name: String,
+    /// Tensor parallel size.
     pub tp: u64,
+    /// Pipeline parallel size.
     pub pp: u64,
+    /// Data parallel size.
     pub dp: u64,
-    /// Data-parallel ranks are groups within TP.
+    /// Data parallel ranks are groups within tp.
     pub dp_attention: bool,
-    /// Tokens per page. Must be equal in all servers that share the store.
+    /// Tokens of a page: the same in every server that shares the store.
     pub page_size: u64,
     /// `--kv-cache-dtype`.
     pub kv_cache: KvCache,
@@ -143,26 +153,27 @@ pub struct ModelSection {
     pub layout: String,
     /// `--hicache-io-backend`.
     pub io_backend: String,
-    /// L2 per rank, decimal GB. Without it, `hicache_ratio` applies.
+    /// L2 per rank, decimal GB; without it `hicache_ratio` counts.
     pub hicache_size_gb: Option<u64>,
-    /// L2 as a multiple of the device pool.
+    /// L2 as a multiple of the device's pool.
     pub hicache_ratio: Option<f64>,
-    /// Tokens in the device pool, the base of `hicache_ratio`. Without it, the memory for a ratio is unknown.
+    /// Tokens of the device's pool: what a ratio is a multiple of. Without it the memory of a ratio is not known.
     pub device_tokens: Option<u64>,
     /// `--hicache-write-policy`.
     pub write_policy: String,
     /// `--hicache-storage-prefetch-policy`.
     pub prefetch_policy: String,
-    /// Token count below which L3 is not queried.
+    /// Tokens below which L3 is not asked.
     pub prefetch_threshold: u64,
-    /// Additional SGLang flags, passed unchanged.
+    /// Flags of SGLang, as they stand.
     pub extra_args: Vec<String>,
+    /// Variables of SGLang.
     pub env: BTreeMap<String, String>,
 }
 
-impl Default for ModelSection {
-    fn default() -> ModelSection {
-        ModelSection {
+impl Default for Model {
+    fn default() -> Model {
+        Model {
             path: String::new(),
             known_as: String::new(),
             served_name: String::new(),
@@ -186,33 +197,35 @@ impl Default for ModelSection {
     }
 }
 
-/// The master, which holds the metadata of the store.
+/// The index of the store.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct MasterSection {
-    /// Hosts outside Kubernetes. With high availability, all masters.
+pub struct Master {
+    /// Where it runs on plain hosts; with high availability, all of them.
     pub hosts: Vec<String>,
+    /// Its RPC port.
     pub rpc_port: u16,
-    /// Port of the admin HTTP API.
+    /// Its admin HTTP port.
     pub admin_port: u16,
+    /// Worker threads.
     pub rpc_threads: u32,
-    /// Duration of a read lease, in milliseconds.
+    /// Life of a read lease, milliseconds.
     pub lease_ttl_ms: u64,
-    /// Memory usage above which objects are evicted, as a fraction.
+    /// Share of the memory above which objects are evicted.
     pub high_watermark: f64,
-    /// Seconds without a heartbeat after which the master removes a client's segments.
+    /// Seconds without a heartbeat after which a client's segments are gone.
     pub client_ttl_s: u64,
-    /// Memory of the process: about 1 GiB per million keys.
-    pub memory: DeploySize,
-    /// Additional master flags, passed unchanged.
+    /// Memory of the process: about 1 GiB for a million keys.
+    pub memory: Size,
+    /// Flags of the master, as they stand.
     pub extra_flags: Vec<String>,
-    /// Settings for more than one master.
+    /// More than one master.
     pub ha: Option<HighAvailability>,
 }
 
-impl Default for MasterSection {
-    fn default() -> MasterSection {
-        MasterSection {
+impl Default for Master {
+    fn default() -> Master {
+        Master {
             hosts: vec!["127.0.0.1".to_owned()],
             rpc_port: 50051,
             admin_port: 9003,
@@ -220,24 +233,24 @@ impl Default for MasterSection {
             lease_ttl_ms: 10_000,
             high_watermark: 0.9,
             client_ttl_s: 30,
-            memory: DeploySize(4 << 30),
+            memory: Size(4 << 30),
             extra_flags: Vec::new(),
             ha: None,
         }
     }
 }
 
-/// Several masters that elect a leader through etcd.
+/// More than one master, elected through etcd.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HighAvailability {
-    /// `HOST:PORT` of each etcd member.
+    /// `HOST:PORT` of each member of etcd.
     pub etcd: Vec<String>,
-    /// Number of masters in Kubernetes. On plain hosts it is the length of `master.hosts`.
+    /// Masters in Kubernetes; on plain hosts they are as many as `master.hosts`.
     pub replicas: u32,
-    /// Namespace of the election. Must be equal for masters and clients.
+    /// Namespace of the election; masters and clients must agree.
     pub cluster_id: String,
-    /// Replicate the metadata, so that a failover preserves the keys.
+    /// Replicate the metadata, so that a fail-over keeps the keys.
     pub oplog: bool,
 }
 
@@ -247,113 +260,119 @@ impl Default for HighAvailability {
     }
 }
 
-/// How transfer engines discover each other.
+/// How transfer engines find each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct MetadataSection {
-    /// By handshake, or through a metadata service.
+pub struct Metadata {
+    /// By asking each other, or a service.
     pub kind: MetadataKind,
-    /// Port of the metadata service inside the master.
+    /// Port of the service within the master.
     pub port: u16,
-    /// URL of an external metadata service. Empty for the one inside the master.
+    /// URL of a service that runs elsewhere; empty for the one within the master.
     pub url: String,
 }
 
-impl Default for MetadataSection {
-    fn default() -> MetadataSection {
-        MetadataSection { kind: MetadataKind::P2p, port: 8080, url: String::new() }
+impl Default for Metadata {
+    fn default() -> Metadata {
+        Metadata { kind: MetadataKind::P2p, port: 8080, url: String::new() }
     }
 }
 
-/// How transfer engines discover each other.
+/// By asking each other, or a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MetadataKind {
-    /// `P2PHANDSHAKE`: no service that could lose its records.
+    /// `P2PHANDSHAKE`: nothing that can be lost.
     #[default]
     P2p,
-    /// An HTTP service that keeps its records in memory only.
+    /// An HTTP service, in memory only.
     Http,
 }
 
-/// The transport. It must be the same for all processes.
+/// How bytes are moved: the same for all, or they do not meet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct TransferSection {
+pub struct Transfer {
     /// `tcp` or `rdma`.
-    pub protocol: TransferProtocol,
+    pub protocol: Protocol,
+    /// RDMA devices.
     pub devices: Vec<String>,
     /// `MC_GID_INDEX`.
     pub gid_index: Option<u32>,
-    /// Number of NUMA nodes with NICs, over which an RDMA segment is spread.
+    /// NUMA nodes with NICs, over which an RDMA segment is spread.
     pub nic_nodes: u64,
 }
 
-impl Default for TransferSection {
-    fn default() -> TransferSection {
-        TransferSection { protocol: TransferProtocol::Tcp, devices: Vec::new(), gid_index: None, nic_nodes: 1 }
+impl Default for Transfer {
+    fn default() -> Transfer {
+        Transfer { protocol: Protocol::Tcp, devices: Vec::new(), gid_index: None, nic_nodes: 1 }
     }
 }
 
+/// The transport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum TransferProtocol {
+pub enum Protocol {
+    /// Sockets.
     #[default]
     Tcp,
+    /// Verbs.
     Rdma,
 }
 
-impl TransferProtocol {
+impl Protocol {
     /// The value of `MOONCAKE_PROTOCOL`.
     pub fn text(self) -> &'static str {
         match self {
-            TransferProtocol::Tcp => "tcp",
-            TransferProtocol::Rdma => "rdma",
+            Protocol::Tcp => "tcp",
+            Protocol::Rdma => "rdma",
         }
     }
 }
 
-/// Memory that serving processes contribute.
+/// What the serving processes lend.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct SegmentSection {
-    /// Per server (a TP x PP group), divided among its ranks. 0 contributes nothing.
-    pub engines: DeploySize,
+pub struct Segment {
+    /// Of one server (a TP x PP group): its ranks share it. 0 lends nothing.
+    pub engines: Size,
 }
 
-impl Default for SegmentSection {
-    fn default() -> SegmentSection {
-        SegmentSection { engines: DeploySize(4 << 30) }
+impl Default for Segment {
+    fn default() -> Segment {
+        Segment { engines: Size(4 << 30) }
     }
 }
 
+/// Processes that only lend memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct NodesSection {
+pub struct Nodes {
+    /// Where they run on plain hosts.
     pub hosts: Vec<String>,
-    /// Pods in Kubernetes. 0 uses the number of hosts.
+    /// Pods in Kubernetes; 0 takes as many as there are hosts.
     pub replicas: u32,
-    /// Memory that each process contributes. It is not divided.
-    pub segment: DeploySize,
-    /// Buffer of each process for its own REST requests.
-    pub local_buffer: DeploySize,
-    /// NUMA nodes, with one process bound to each. Empty runs one unbound process.
+    /// What each process lends. It is not divided.
+    pub segment: Size,
+    /// Memory of each process for its own REST puts and gets.
+    pub local_buffer: Size,
+    /// NUMA nodes; one process for each, bound to it. Empty: one process, not bound.
     pub numa: Vec<u32>,
-    /// REST port of the first process on a host. Further processes use the following ports.
+    /// REST port; the next process of the host has the next one.
     pub rest_port: u16,
-    /// Client HTTP port (upstream's health and metrics), numbered in the same way.
+    /// Client HTTP port (upstream's health and metrics); counted up likewise.
     pub client_http_port: u16,
-    /// Folder of the SSD tier; empty disables it.
+    /// Folder of the SSD tier; empty for none.
     pub ssd_path: String,
 }
 
-impl Default for NodesSection {
-    fn default() -> NodesSection {
-        NodesSection {
+impl Default for Nodes {
+    fn default() -> Nodes {
+        Nodes {
             hosts: Vec::new(),
             replicas: 0,
-            segment: DeploySize(16 << 30),
-            local_buffer: DeploySize(0),
+            segment: Size(16 << 30),
+            local_buffer: Size(0),
             numa: Vec::new(),
             rest_port: 8088,
             client_http_port: 9300,
@@ -362,143 +381,158 @@ impl Default for NodesSection {
     }
 }
 
-/// The arrangement of the serving processes.
+/// How the serving processes are arranged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum ServingMode {
-    /// Each server on one host.
+pub enum Mode {
+    /// Every server on one host.
     #[default]
     Single,
-    /// Each server on `nnodes` hosts.
+    /// Every server over `nnodes` hosts.
     Distributed,
-    /// Prefill servers, decode servers and a router.
+    /// Servers that prefill, servers that decode, and a router.
     Pd,
 }
 
-/// The device that SGLang computes on.
+/// What SGLang computes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum ComputeDevice {
+pub enum Device {
+    /// GPUs.
     #[default]
     Cuda,
+    /// None.
     Cpu,
 }
 
+/// The serving processes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct ServingSection {
-    pub mode: ServingMode,
-    /// Hosts outside Kubernetes: one per server, or `nnodes` per server.
+pub struct Serving {
+    /// How they are arranged.
+    pub mode: Mode,
+    /// Where they run on plain hosts: a server each, or `nnodes` hosts for each.
     pub hosts: Vec<String>,
+    /// Servers in Kubernetes.
     pub replicas: u32,
-    /// Hosts per server, for `distributed`.
+    /// Hosts of one server, for `distributed`.
     pub nnodes: u32,
+    /// HTTP port.
     pub port: u16,
-    /// Rendezvous port of the ranks of a distributed server.
+    /// Port on which the ranks of a distributed server meet.
     pub dist_port: u16,
-    pub device: ComputeDevice,
-    /// Size of `/dev/shm` in a container, used by NCCL and torch.
-    pub shm: DeploySize,
-    /// For `pd`: the prefill servers. They use the store.
-    pub prefill: PdServersSection,
-    /// For `pd`: the decode servers. They do not use the store.
-    pub decode: PdServersSection,
-    /// For `pd`: the router.
-    pub router: RouterSection,
-    /// For `pd`: bootstrap port of the prefill servers, for decode servers.
+    /// What SGLang computes on.
+    pub device: Device,
+    /// `/dev/shm` of a container: what NCCL and torch take.
+    pub shm: Size,
+    /// For `pd`: the servers that prefill. They use the store.
+    pub prefill: Servers,
+    /// For `pd`: the servers that decode. They do not use the store.
+    pub decode: Servers,
+    /// For `pd`: where requests go.
+    pub router: Router,
+    /// For `pd`: port on which a prefill server meets decode servers.
     pub bootstrap_port: u16,
-    /// For `pd`: devices for the transfer from prefill to decode. Empty uses `transfer.devices`.
+    /// For `pd`: devices that move the cache from prefill to decode; empty takes `transfer.devices`.
     pub ib_devices: Vec<String>,
 }
 
-impl Default for ServingSection {
-    fn default() -> ServingSection {
-        ServingSection {
-            mode: ServingMode::Single,
+impl Default for Serving {
+    fn default() -> Serving {
+        Serving {
+            mode: Mode::Single,
             hosts: vec!["127.0.0.1".to_owned()],
             replicas: 1,
             nnodes: 1,
             port: 30000,
             dist_port: 20000,
-            device: ComputeDevice::Cuda,
-            shm: DeploySize(16 << 30),
-            prefill: PdServersSection::default(),
-            decode: PdServersSection::default(),
-            router: RouterSection::default(),
+            device: Device::Cuda,
+            shm: Size(16 << 30),
+            prefill: Servers::default(),
+            decode: Servers::default(),
+            router: Router::default(),
             bootstrap_port: 8998,
             ib_devices: Vec::new(),
         }
     }
 }
 
-/// The prefill or the decode servers of `pd`.
+/// The servers of one side of `pd`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct PdServersSection {
-    /// Hosts outside Kubernetes, one server per host.
+pub struct Servers {
+    /// Where they run on plain hosts, one on each.
     pub hosts: Vec<String>,
-    /// Number of servers in Kubernetes.
+    /// How many in Kubernetes.
     pub replicas: u32,
-    /// HTTP port. 0 uses 30000 for prefill and 30001 for decode.
+    /// HTTP port; 0 takes 30000 for prefill and 30001 for decode.
     pub port: u16,
 }
 
-impl Default for PdServersSection {
-    fn default() -> PdServersSection {
-        PdServersSection { hosts: vec!["127.0.0.1".to_owned()], replicas: 1, port: 0 }
+impl Default for Servers {
+    fn default() -> Servers {
+        Servers { hosts: vec!["127.0.0.1".to_owned()], replicas: 1, port: 0 }
     }
 }
 
-/// The router of `pd`.
+/// Where requests go.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct RouterSection {
+pub struct Router {
+    /// Where it runs on plain hosts.
     pub host: String,
+    /// HTTP port.
     pub port: u16,
-    /// Additional router flags, passed unchanged.
+    /// Flags of the router, as they stand.
     pub extra_args: Vec<String>,
 }
 
-impl Default for RouterSection {
-    fn default() -> RouterSection {
-        RouterSection { host: "127.0.0.1".to_owned(), port: 8000, extra_args: Vec::new() }
+impl Default for Router {
+    fn default() -> Router {
+        Router { host: "127.0.0.1".to_owned(), port: 8000, extra_args: Vec::new() }
     }
 }
 
 /// Huge pages for L2 and segments.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct HugePagesSection {
+pub struct HugePages {
+    /// Their size.
     pub size: HugePageSize,
 }
 
 /// The size of a huge page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HugePageSize {
+    /// Ordinary pages.
     #[default]
     #[serde(rename = "none")]
     None,
+    /// 2 MiB.
     #[serde(rename = "2MiB")]
     Mib2,
+    /// 1 GiB.
     #[serde(rename = "1GiB")]
     Gib1,
 }
 
+/// Container images.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct ImagesSection {
-    /// SGLang, with the Mooncake client of the release in `mooncake`.
+pub struct Images {
+    /// SGLang, with the client of the release that `mooncake` names.
     pub sglang: String,
-    /// Upstream's master and store. Empty uses the SGLang image.
+    /// Upstream's master and store; empty takes the one above.
     pub store: String,
+    /// The router.
     pub router: String,
-    /// mcctl. Required in containers, because no public image exists.
+    /// mcctl's; there is no public one, so this is to be filled in.
     pub mcctl: String,
 }
 
-impl Default for ImagesSection {
-    fn default() -> ImagesSection {
-        ImagesSection {
+impl Default for Images {
+    fn default() -> Images {
+        Images {
             sglang: "lmsysorg/sglang:v0.5.23".to_owned(),
             store: String::new(),
             router: "lmsysorg/sglang-router:v0.2.4".to_owned(),
@@ -511,41 +545,42 @@ impl Default for ImagesSection {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RbgApi {
-    /// For rbg up to 0.6.
+    /// Up to rbg 0.6.
     V1alpha1,
-    /// For rbg 0.7 and later.
+    /// From rbg 0.7.
     #[default]
     V1alpha2,
 }
 
+/// What only Kubernetes asks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct KubernetesSection {
+pub struct Kubernetes {
     /// Namespace of all objects.
     pub namespace: String,
     /// Version of the RoleBasedGroup API.
     pub rbg_api: RbgApi,
-    /// Resource name of the RDMA device plugin.
+    /// Resource of the RDMA device plugin.
     pub rdma_resource: String,
-    /// Amount of the RDMA resource per pod.
+    /// How many of it a pod takes.
     pub rdma_count: u32,
-    /// Resource name of the GPU device plugin.
+    /// Resource of the GPU device plugin.
     pub gpu_resource: String,
-    /// Run pods in the host's network.
+    /// Pods in the host's network.
     pub host_network: bool,
-    /// Node labels for serving and store pods.
+    /// Labels of the nodes that serving and store pods run on.
     pub node_selector: BTreeMap<String, String>,
-    /// PersistentVolumeClaim that contains the model; empty for none.
+    /// A PersistentVolumeClaim with the model; empty for none.
     pub model_claim: String,
-    /// Folder on the nodes that contains the model; empty for none.
+    /// A folder of the nodes with the model; empty for none.
     pub model_host_path: String,
-    /// Mount path of the model.
+    /// Where either is mounted.
     pub model_mount: String,
 }
 
-impl Default for KubernetesSection {
-    fn default() -> KubernetesSection {
-        KubernetesSection {
+impl Default for Kubernetes {
+    fn default() -> Kubernetes {
+        Kubernetes {
             namespace: "default".to_owned(),
             rbg_api: RbgApi::V1alpha2,
             rdma_resource: "rdma/hca".to_owned(),
@@ -560,19 +595,20 @@ impl Default for KubernetesSection {
     }
 }
 
-/// Location of programs on plain hosts.
+/// Where programs are on plain hosts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct HostSection {
-    /// Folder of `mooncake_master`, `mc_store_rest_server` and `mcctl`. Empty searches PATH.
+pub struct Host {
+    /// Folder of `mooncake_master`, `mc_store_rest_server` and `mcctl`; empty looks in PATH.
     pub bin_dir: String,
+    /// Python with SGLang.
     pub python: String,
-    /// User of the systemd units; empty for root.
+    /// User of the units; empty for root.
     pub user: String,
 }
 
-impl Default for HostSection {
-    fn default() -> HostSection {
-        HostSection { bin_dir: String::new(), python: "python3".to_owned(), user: String::new() }
+impl Default for Host {
+    fn default() -> Host {
+        Host { bin_dir: String::new(), python: "python3".to_owned(), user: String::new() }
     }
 }

@@ -1,7 +1,8 @@
-//! Access to time, sockets, wall clock and randomness. Servers, clients and benches take an `Env`; pure code takes `now`.
+//! Where time, sockets, wall clock and randomness come from. The shells (servers, clients, benches) take an `Env`;
+//! the cores take none, they take `now`.
 //!
-//! No other code in the engine reads a clock or opens a control-plane socket (`.clippy.toml` enforces it). The transfer engine's data
-//! plane is the only exception: see `transfer::tcp`.
+//! Nothing else in the engine reads a clock or opens a control-plane socket (`.clippy.toml` refuses it). The transfer engine's
+//! data plane is the one exception: see `transfer::tcp`.
 
 mod real;
 
@@ -17,55 +18,55 @@ use crate::engine::base::{HostPort, Mono, Unix};
 
 pub use real::RealEnv;
 
-/// Provides sockets, time and randomness. Cheap to clone.
+/// Where a shell gets sockets, time and randomness from. Cheap to clone.
 pub trait Env: Clone + Send + Sync + 'static {
-    /// The network of this environment.
+    /// The network.
     type Net: Net;
-    /// Returns the network of this environment.
+    /// The network.
     fn net(&self) -> &Self::Net;
-    /// Returns the monotonic time.
+    /// Monotonic time.
     fn now(&self) -> Mono;
-    /// Returns the wall-clock time. For output to people and other programs only.
+    /// Wall-clock time, only for what people and other programs read.
     fn unix(&self) -> Unix;
-    /// Waits for `duration` on the clock of this environment.
+    /// Wait for `duration`.
     fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send;
-    /// Returns a random number.
+    /// A random number.
     fn rng(&self) -> u64;
-    /// Blocks the calling thread for `duration`. For the few short waits outside a runtime where using one would cost more. No effect
-    /// without real threads, because no other code would run meanwhile.
+    /// Keep the calling thread waiting for `duration`. For the few places that wait under no runtime, and so short that going
+    /// through one would cost more. Nothing happens where threads are not real: nobody else would run meanwhile.
     fn pause_thread(&self, _duration: Duration) {}
-    /// Returns the processor time used by the calling thread; `None` without real threads. Costs a system call.
+    /// Processor time that the calling thread has used so far; `None` where threads are not real. A system call.
     fn thread_cpu(&self) -> Option<Duration> {
         None
     }
 }
 
-/// A network with stream sockets.
+/// Stream sockets.
 pub trait Net: Clone + Send + Sync + 'static {
-    /// The type of a connected stream.
+    /// A connected stream.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
-    /// The type of a bound listener.
+    /// A bound listener.
     type Listener: Listener<Stream = Self::Stream>;
-    /// A stream being moved from one runtime to another.
+    /// A stream on its way from one runtime to another.
     type Detached: Send + 'static;
-    /// Connects a stream to the address `to`.
+    /// Connect to `to`.
     fn connect(&self, to: &HostPort) -> impl Future<Output = io::Result<Self::Stream>> + Send;
-    /// Binds `at`; port 0 selects a free one.
+    /// Bind `at`; port 0 takes a free one.
     fn listen(&self, at: &HostPort) -> impl Future<Output = io::Result<Self::Listener>> + Send;
-    /// Detaches a stream from its runtime.
+    /// Take a stream off the runtime it is on.
     ///
     /// # Errors
-    /// The system call failed.
+    /// The system refuses.
     fn detach(stream: Self::Stream) -> io::Result<Self::Detached>;
-    /// Attaches a stream to the current runtime.
+    /// Put a stream on the runtime that runs this.
     ///
     /// # Errors
-    /// The system call failed.
+    /// The system refuses.
     fn attach(socket: Self::Detached) -> io::Result<Self::Stream>;
-    /// Enables arrival times for [`Net::poll_read_aged`]. No effect where they are not available.
+    /// From now on [`Net::poll_read_aged`] shall know when bytes came in. Where that cannot be known nothing happens.
     fn note_arrivals(_stream: &Self::Stream) {}
-    /// Reads like [`AsyncRead::poll_read`] and returns how long the last byte had been unread. So its arrival time does not depend on
-    /// when the program reads it. Zero where arrival times are not available.
+    /// Read as [`AsyncRead::poll_read`] does, and tell how long the last of the bytes had lain unread: the time of their arrival does
+    /// not depend on when the program came round to them. Zero where nobody knows.
     fn poll_read_aged(
         stream: &mut Self::Stream,
         cx: &mut Context<'_>,
@@ -75,30 +76,30 @@ pub trait Net: Clone + Send + Sync + 'static {
     }
 }
 
-/// The type of a bound listener.
+/// A bound listener.
 pub trait Listener: Send + 'static {
-    /// The type of an accepted stream.
+    /// What `accept` gives.
     type Stream;
-    /// Accepts the next connection. The text is the peer's address.
+    /// The next connection and the peer's address, as text.
     fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Stream, String)>> + Send;
-    /// The port that the listener is bound to.
+    /// The port that was bound.
     fn port(&self) -> u16;
 }
 
-/// Number of processors available to this process.
+/// The processors that this process may use.
 pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The time limit was exceeded.
+/// `work` did not finish within its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no answer within {0:?}")]
 pub struct Elapsed(pub Duration);
 
-/// Runs `work` for at most `limit`.
+/// Run `work`, but no longer than `limit`.
 ///
 /// # Errors
-/// [`Elapsed`] if the limit is exceeded. `work` is then dropped.
+/// [`Elapsed`] when the time is up; `work` is dropped then.
 pub async fn deadline<E: Env, T>(env: &E, limit: Duration, work: impl Future<Output = T>) -> Result<T, Elapsed> {
     tokio::select! {
         biased;

@@ -1,12 +1,12 @@
-//! Code shared by our HTTP clients.
+//! What our HTTP clients have in common.
 
 use std::sync::Arc;
 
-/// A TLS configuration without trusted certificates, for a client that uses plain HTTP only. Without it the library would read the host's
-/// certificates, which takes milliseconds for nothing.
+/// A TLS set-up that trusts nobody, for a client that speaks plain HTTP only: without one its library would read the host's
+/// certificates, which takes milliseconds and is of no use there.
 ///
 /// # Errors
-/// The library supports no version of TLS.
+/// The library has no version of TLS.
 pub fn no_certificates() -> Result<rustls::ClientConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     Ok(rustls::ClientConfig::builder_with_provider(provider)

@@ -1,9 +1,9 @@
-//! A small HTTP/1.1 server for the metadata service, the master's admin API and the store node's REST API.
+//! A small HTTP/1.1 server: the floor under the metadata service, the master's admin surface and the store node's REST routes.
 //!
-//! It enforces what all three need against any client: limits on connections, header bytes, body bytes and concurrently read bodies;
-//! a time limit on every step (header, body, answer, a client that stops reading); and a bounded stop. It has no routes: a [`Handler`]
-//! gets complete requests. No TLS and no HTTP/2, as in upstream's servers. This folder also has a client for other programs' HTTP
-//! ([`fetch`]) and a parser of Prometheus pages ([`samples`]).
+//! It owns what must hold for all three, whoever is on the other side: a bound on connections, on header and body bytes and on the
+//! bodies that are read at once, a deadline on every step (header, body, answer, a peer that stops reading), a stop that ends
+//! within a bound. It knows no route: a [`Handler`] gets whole requests. No TLS, no HTTP/2, as upstream's servers. Beside it: one question to another
+//! program's HTTP ([`fetch`]), and the samples of a Prometheus page ([`samples`]).
 
 mod body;
 pub mod client;
@@ -13,13 +13,13 @@ mod requests;
 pub mod samples;
 mod server;
 
-pub use body::{PageSource, PieceSource, ResponseBody};
-pub use fetch::{FetchError, FetchResponse, Fetcher};
+pub use body::{Body, Pages, Pieces};
+pub use fetch::{FetchError, Fetched, Fetcher};
 pub use hyper::{Method, StatusCode};
 pub use query::{decode, param};
 pub use requests::Requests;
 pub use samples::Samples;
-pub use server::{HttpServer, start};
+pub use server::{Running, start};
 
 use std::future::Future;
 use std::io;
@@ -32,76 +32,78 @@ use crate::engine::base::HostPort;
 
 /// A request whose body has been read.
 #[derive(Clone, Debug)]
-pub struct HttpRequest {
+pub struct Request {
+    /// The method.
     pub method: Method,
     /// The path and, after `?`, the parameters, as sent.
     pub target: hyper::Uri,
+    /// The body.
     pub body: Bytes,
 }
 
-impl HttpRequest {
+impl Request {
     /// The path, as sent (percent-encoded).
     pub fn path(&self) -> &str {
         self.target.path()
     }
 
-    /// The first parameter named `name`, as sent (percent-encoded).
+    /// The first parameter called `name`, as sent (percent-encoded); `None` when there is none.
     pub fn param(&self, name: &str) -> Option<&str> {
         param(self.target.query().unwrap_or_default(), name)
     }
 }
 
-/// An answer of a handler.
-pub type Response = hyper::Response<ResponseBody>;
+/// An answer.
+pub type Response = hyper::Response<Body>;
 
-/// Handles requests. Many run concurrently; one that waits delays no other.
+/// What a server does with requests. Many run at once; one that waits holds nobody up.
 pub trait Handler: Send + Sync + 'static {
-    /// Answers `request`. The future is dropped when it exceeds [`HttpLimits::answer`].
-    fn handle(&self, request: HttpRequest) -> impl Future<Output = Response> + Send;
+    /// Answer `request`. Dropped when it takes longer than [`Limits::answer`].
+    fn handle(&self, request: Request) -> impl Future<Output = Response> + Send;
 
-    /// The counters for requests, if they are counted.
+    /// Where requests are counted, if they are.
     fn requests(&self) -> Option<&Requests> {
         None
     }
 
-    /// The route of `path`. It becomes a metric label, so it must be one of a few fixed texts.
+    /// The route that `path` belongs to: one of a few fixed texts, since it becomes a metric's label.
     fn route(&self, _path: &str) -> &'static str {
         OTHER_ROUTE
     }
 }
 
-/// The route of unknown paths.
+/// The route of a path that the server does not have.
 pub const OTHER_ROUTE: &str = "other";
 
-/// Limits of one server.
+/// Bounds of one server.
 #[derive(Clone, Copy, Debug)]
-pub struct HttpLimits {
-    /// Maximum number of open connections. For a further one, the connection that has been idle longest is closed. If none is idle, the
-    /// new one waits to be accepted.
+pub struct Limits {
+    /// Connections that are open at once. For a further one the connection is closed that has been idle longest; if none is idle, it
+    /// waits to be accepted.
     pub connections_max: usize,
-    /// Maximum size of request line and headers in bytes.
+    /// Bytes of request line and headers.
     pub header_bytes_max: usize,
-    /// Maximum size of one body in bytes.
+    /// Bytes of one body.
     pub body_bytes_max: usize,
-    /// Maximum total size of all bodies being read or answered, in bytes. Further ones wait. At least `body_bytes_max`.
+    /// Bytes of all bodies that are being read or answered at once; further ones wait. At least `body_bytes_max`.
     pub bodies_bytes_max: usize,
-    /// Time limit for an idle connection, and for sending the headers.
+    /// How long a connection may be idle, or take to send its headers.
     pub header: Duration,
-    /// Time limit for sending a body.
+    /// How long a body may take.
     pub body: Duration,
-    /// Time limit until an answer starts.
+    /// How long an answer may take to begin.
     pub answer: Duration,
-    /// While an answer is being sent, the client must read at [`HttpLimits::least_rate`] over each period of this length, or read all of it.
+    /// While an answer waits for its peer, the peer must take [`Limits::least_rate`] in each such period, or all of the answer.
     pub stall: Duration,
-    /// Minimum rate at which a client must read an answer, in bytes per second; 0 requires at least one byte per period.
+    /// The least rate at which a peer must take an answer, bytes per second; 0 asks for some byte in each period.
     pub least_rate: u64,
-    /// How long a stop waits for answers in progress.
+    /// How long a stop waits for answers that have begun.
     pub drain: Duration,
 }
 
-impl HttpLimits {
-    /// Limits for services with small requests: 1 MiB per body.
-    pub const SMALL: HttpLimits = HttpLimits {
+impl Limits {
+    /// For services whose requests are small: 1 MiB per body.
+    pub const SMALL: Limits = Limits {
         connections_max: 4096,
         header_bytes_max: 64 << 10,
         body_bytes_max: 1 << 20,
@@ -115,17 +117,19 @@ impl HttpLimits {
     };
 }
 
-/// The address is not available.
+/// A port could not be taken.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {at}")]
 pub struct BindError {
+    /// Where.
     pub at: HostPort,
+    /// What the system says.
     #[source]
     pub source: io::Error,
 }
 
-/// An answer with `status`, a content type (omitted if empty) and a body.
-pub fn answer(status: StatusCode, content_type: &'static str, body: impl Into<ResponseBody>) -> Response {
+/// An answer with `status`, a content type (none when empty) and a body.
+pub fn answer(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());
     *response.status_mut() = status;
     if !content_type.is_empty() {
@@ -134,7 +138,7 @@ pub fn answer(status: StatusCode, content_type: &'static str, body: impl Into<Re
     response
 }
 
-/// The answer of upstream's C++ servers to an unknown method or path: 404 without a content type.
+/// What upstream's C++ servers answer to a method or path that they do not have: 404, no content type.
 pub fn no_such_route() -> Response {
     answer(StatusCode::NOT_FOUND, "", "404 Not Found")
 }

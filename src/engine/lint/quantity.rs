@@ -1,8 +1,8 @@
-//! Quantities in the syntax of Kubernetes, Docker and systemd.
+//! Amounts as Kubernetes, Docker and systemd write them.
 
-use crate::engine::lint::model::{LocatedValue, Process, RuntimeKind};
+use crate::engine::lint::scene::{Habitat, Process, Said};
 
-/// A Kubernetes quantity in thousandths: `500m`, `2`, `1.5Gi`, `1e3`.
+/// An amount of Kubernetes in thousandths: `500m`, `2`, `1.5Gi`, `1e3`.
 fn thousandths(text: &str) -> Option<u128> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -32,12 +32,12 @@ fn thousandths(text: &str) -> Option<u128> {
     Some(digits.checked_mul(factor)? / scale)
 }
 
-/// A Kubernetes quantity in bytes.
+/// Bytes of a Kubernetes amount.
 pub fn kubernetes(text: &str) -> Option<u64> {
     u64::try_from(thousandths(text)? / 1000).ok()
 }
 
-/// Bytes in the syntax of Docker and systemd, where units are powers of 1024.
+/// Bytes as Docker and systemd write them: units are powers of 1024.
 fn binary(text: &str) -> Option<u64> {
     let lower = text.trim().to_ascii_lowercase();
     let end = lower.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(lower.len());
@@ -59,28 +59,27 @@ fn binary(text: &str) -> Option<u64> {
     })
 }
 
-/// The value in bytes, in the syntax of the runtime that starts `process`.
-pub fn bytes(process: &Process, located: &LocatedValue) -> Option<u64> {
-    match process.runtime {
-        RuntimeKind::Kubernetes => kubernetes(&located.text),
-        _ => binary(&located.text),
+/// Bytes of `said` as whoever starts `process` reads it.
+pub fn bytes(process: &Process, said: &Said) -> Option<u64> {
+    match process.habitat {
+        Habitat::Kubernetes => kubernetes(&said.text),
+        _ => binary(&said.text),
     }
 }
 
-/// The memory limit of a process in bytes, and its location.
-pub fn memory_limit(process: &Process) -> Option<(u64, &LocatedValue)> {
-    let located = process.limits.resources.get("memory")?.limit.as_ref().filter(|located| located.is_known())?;
-    Some((bytes(process, located)?, located))
+/// The memory limit of a process in bytes, and where it is.
+pub fn memory_limit(process: &Process) -> Option<(u64, &Said)> {
+    let said = process.limits.resources.get("memory")?.limit.as_ref().filter(|said| said.is_known())?;
+    Some((bytes(process, said)?, said))
 }
 
-/// The CPU limit in thousandths of a CPU, and its location.
-pub fn cpu_limit(process: &Process) -> Option<(u64, &LocatedValue)> {
-    let located = process.limits.resources.get("cpu")?.limit.as_ref().filter(|located| located.is_known())?;
-    Some((u64::try_from(thousandths(&located.text)?).ok()?, located))
+/// The CPU limit in thousandths of one.
+pub fn cpu_limit(process: &Process) -> Option<(u64, &Said)> {
+    let said = process.limits.resources.get("cpu")?.limit.as_ref().filter(|said| said.is_known())?;
+    Some((u64::try_from(thousandths(&said.text)?).ok()?, said))
 }
 
-/// Seconds in the syntax of Kubernetes (a number), Compose or systemd (`1min 30s`, `90`, `2m`). `None` for `infinity` and for an invalid
-/// duration.
+/// Seconds as Kubernetes (a number), compose and systemd (`1min 30s`, `90`, `2m`) write them; `None` for ever, or no time.
 pub fn seconds(text: &str) -> Option<u64> {
     let text = text.trim();
     if let Ok(seconds) = text.parse() {
@@ -109,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kubernetes_units_are_parsed() {
+    fn units_of_kubernetes() {
         for (text, want) in [
             ("50Gi", Some(50 << 30)),
             ("50G", Some(50_000_000_000)),
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn docker_and_systemd_units_are_parsed() {
+    fn units_of_docker_and_systemd() {
         assert_eq!(
             (binary("50g"), binary("1.5GiB"), binary("64M"), binary("infinity")),
             (Some(50 << 30), Some(3 << 29), Some(64 << 20), None)

@@ -1,8 +1,8 @@
-//! Decides which request is sent next and when it is scheduled. Conversations are state machines.
+//! What is sent next, and when it was planned: conversations as state machines.
 //!
-//! The driver does no I/O. Its caller passes in the time and the ends of requests, and sends what [`Driver::due`]
-//! returns. A request that has to wait, for the concurrency limit or for the caller, keeps its scheduled time. Its
-//! latency counts from there, because a user would see that wait too.
+//! Pure: the shell tells the time and the ends of requests, and sends what [`Driver::due`] gives. A request that has to wait (for the
+//! cap, for the shell) keeps its planned instant, from which its latency is counted; to wait for a free place is part of what a user
+//! would see.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -14,110 +14,121 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::engine::load::{Instants, Seed};
 
-/// A request: one turn of one conversation. Both indices start at zero.
+/// A request: one turn of one conversation. Both count from zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Turn {
+    /// Index among the scripts.
     pub conversation: u32,
+    /// Which of its turns.
     pub index: u32,
 }
 
-/// A request that is due.
+/// A request to send now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DueRequest {
+pub struct Start {
+    /// Which.
     pub turn: Turn,
-    /// Scheduled send time, never later than now.
+    /// When it was to be sent: never later than now.
     pub planned: Duration,
-    /// Earliest time at which it could be sent: its scheduled time, or the time at which the concurrency limit left a
-    /// slot.
-    pub eligible_at: Duration,
+    /// From when on it could be: then, or when a place under the cap came free for it.
+    pub free: Duration,
 }
 
-/// The timing of a conversation, without its content.
+/// The course of a conversation, apart from its words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Script {
-    /// Number of turns, at least one.
+    /// How many turns it has, at least one.
     pub turns: u32,
-    /// Think time between the end of each turn and the next turn. Missing entries are zero.
+    /// The wait between the end of a turn and the next one; none where the list has ended.
     pub think: Vec<Duration>,
-    /// Recorded time of each turn, for [`Pace::Recorded`].
+    /// When each turn was recorded, for [`Pace::Recorded`].
     pub at: Vec<Duration>,
 }
 
-/// What determines when the next request is sent.
+/// Who decides when the next request comes.
 #[derive(Clone, Debug)]
 pub enum Pace {
-    /// A fixed number of open conversations. When one ends, the next one starts.
-    Closed { conversations: usize },
-    /// Conversations start at these times. Later turns follow after their think time.
+    /// So many conversations are open at once; when one is over, the next begins.
+    Closed {
+        /// How many.
+        conversations: usize,
+    },
+    /// Conversations begin at these instants; further turns follow after their think time.
     Conversations(Instants),
-    /// All conversations are open from the start. At each of these times one request is sent, from a conversation
-    /// that is ready. If none is ready, it is sent as soon as one is.
+    /// All conversations are open from the start. At each instant one request comes, of a conversation that is ready; where none
+    /// is, it comes as soon as one is.
     Requests(Instants),
-    /// Each turn is sent at its recorded time, or one think time after the end of the previous turn if that is
-    /// later.
+    /// Every turn comes at its recorded time, or its think time after the end of the turn before it if that is later.
     Recorded,
-    /// A fixed number of users, each with a turn every `gap`, or at the end of the previous turn if that is later.
-    /// Their start times are staggered. A user whose conversation has ended takes the next one.
-    Users { users: usize, gap: Duration },
+    /// So many users, each with a turn every `gap` (or at the end of the turn before it, if that is later), out of step with each
+    /// other from the start. A user whose conversation is over takes up the next.
+    Users {
+        /// How many.
+        users: usize,
+        /// Time from turn to turn.
+        gap: Duration,
+    },
 }
 
-/// Order in which ready conversations are served.
+/// Which of several ready conversations is next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadyOrder {
-    /// The conversation that has been ready the longest.
+pub enum Ready {
+    /// The one that is ready longest.
     Fifo,
+    /// Any of them.
     Random,
 }
 
-/// Limits that apply to every pace.
+/// Bounds that hold at every pace.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// Maximum number of requests in flight.
+    /// Most requests in flight.
     pub in_flight: usize,
-    pub ready: ReadyOrder,
-    /// Start no turn before all open conversations have ended their previous turn.
+    /// Which conversation is next.
+    pub ready: Ready,
+    /// Nobody begins a turn before all that are open ended the turn before it.
     pub barrier: bool,
 }
 
 impl Default for Rules {
     fn default() -> Rules {
-        Rules { in_flight: usize::MAX, ready: ReadyOrder::Fifo, barrier: false }
+        Rules { in_flight: usize::MAX, ready: Ready::Fifo, barrier: false }
     }
 }
 
-/// Progress of a conversation.
+/// Where a conversation stands.
 #[derive(Clone, Copy, Debug, Default)]
-struct ConversationState {
-    /// The next turn, or the one in flight.
+struct Standing {
+    /// Its next turn, or the one in flight.
     turn: u32,
     /// When the user's last turn was due ([`Pace::Users`]).
     due: Duration,
 }
 
-/// Schedules the requests of a run.
+/// See the module.
 #[derive(Debug)]
 pub struct Driver {
     scripts: Vec<Script>,
-    standing: Vec<ConversationState>,
-    pace: PaceState,
+    standing: Vec<Standing>,
+    pace: Paced,
     rules: Rules,
     rng: ChaCha8Rng,
-    /// Number of scripts that have started.
+    /// Scripts before this one have begun.
     begun: usize,
-    /// Turns that become ready at a given time.
+    /// Turns that become ready at an instant.
     timers: BinaryHeap<Reverse<(Duration, u32)>>,
-    /// Ready turns with the time at which they became ready.
+    /// Ready turns with the instant since which they are.
     ready: VecDeque<(Duration, u32)>,
-    /// Conversations that wait at the barrier.
+    /// Conversations at the barrier.
     held: Vec<u32>,
     in_flight: usize,
-    /// When a slot last became free while all slots were in use.
+    /// When a place last came free while all were taken.
     freed: Duration,
     stopped: bool,
 }
 
 #[derive(Debug)]
-enum PaceState {
+enum Paced {
     Closed,
     Conversations(Peekable<Instants>),
     Requests(Peekable<Instants>),
@@ -126,15 +137,15 @@ enum PaceState {
 }
 
 impl Driver {
-    /// Creates a driver for `scripts`. `seed` determines the order of random choices.
+    /// A run of `scripts`. The order in which random choices fall comes from `seed`.
     pub fn new(scripts: Vec<Script>, pace: Pace, rules: Rules, seed: Seed) -> Driver {
-        let standing = vec![ConversationState::default(); scripts.len()];
+        let standing = vec![Standing::default(); scripts.len()];
         let (paced, first) = match pace {
-            Pace::Closed { conversations } => (PaceState::Closed, conversations),
-            Pace::Conversations(instants) => (PaceState::Conversations(instants.peekable()), 0),
-            Pace::Requests(instants) => (PaceState::Requests(instants.peekable()), scripts.len()),
-            Pace::Recorded => (PaceState::Recorded, scripts.len()),
-            Pace::Users { users, gap } => (PaceState::Users { gap }, users),
+            Pace::Closed { conversations } => (Paced::Closed, conversations),
+            Pace::Conversations(instants) => (Paced::Conversations(instants.peekable()), 0),
+            Pace::Requests(instants) => (Paced::Requests(instants.peekable()), scripts.len()),
+            Pace::Recorded => (Paced::Recorded, scripts.len()),
+            Pace::Users { users, gap } => (Paced::Users { gap }, users),
         };
         let rng = seed.generator("ready", 0);
         let mut driver = Driver {
@@ -153,8 +164,8 @@ impl Driver {
         };
         for place in 0..first.min(driver.scripts.len()) {
             let at = match (&driver.pace, driver.scripts[place].at.first()) {
-                (PaceState::Recorded, Some(at)) => *at,
-                (PaceState::Users { gap }, _) => gap.mul_f64(place as f64 / first as f64),
+                (Paced::Recorded, Some(at)) => *at,
+                (Paced::Users { gap }, _) => gap.mul_f64(place as f64 / first as f64),
                 _ => Duration::ZERO,
             };
             driver.begin(at);
@@ -162,7 +173,7 @@ impl Driver {
         driver
     }
 
-    /// Starts the next script at `at`.
+    /// The next script begins at `at`.
     fn begin(&mut self, at: Duration) {
         if self.begun < self.scripts.len() && !self.stopped {
             self.standing[self.begun].due = at;
@@ -171,12 +182,12 @@ impl Driver {
         }
     }
 
-    /// Returns the requests to send by `now`, in order. Each is in flight until [`Driver::finish`].
-    pub fn due(&mut self, now: Duration) -> Vec<DueRequest> {
+    /// What is to be sent by `now`, in order. Each is in flight from then on, until [`Driver::ended`].
+    pub fn due(&mut self, now: Duration) -> Vec<Start> {
         if self.stopped {
             return Vec::new();
         }
-        while let PaceState::Conversations(instants) = &mut self.pace
+        while let Paced::Conversations(instants) = &mut self.pace
             && self.begun < self.scripts.len()
             && let Some(at) = instants.next_if(|at| *at <= now)
         {
@@ -191,35 +202,34 @@ impl Driver {
         let mut starts = Vec::new();
         while self.in_flight < self.rules.in_flight && !self.ready.is_empty() {
             let mut planned = Duration::ZERO;
-            if let PaceState::Requests(instants) = &mut self.pace {
+            if let Paced::Requests(instants) = &mut self.pace {
                 match instants.next_if(|at| *at <= now) {
                     Some(at) => planned = at,
                     None => break,
                 }
             }
             let index = match self.rules.ready {
-                ReadyOrder::Fifo => 0,
-                ReadyOrder::Random => self.rng.random_range(0..self.ready.len()),
+                Ready::Fifo => 0,
+                Ready::Random => self.rng.random_range(0..self.ready.len()),
             };
             let Some((since, conversation)) = self.ready.remove(index) else { break };
             let turn = Turn { conversation, index: self.standing[conversation as usize].turn };
             self.in_flight += 1;
             let planned = planned.max(since);
-            starts.push(DueRequest { turn, planned, eligible_at: planned.max(self.freed) });
+            starts.push(Start { turn, planned, free: planned.max(self.freed) });
         }
         starts
     }
 
-    /// Returns when [`Driver::due`] next has a request, unless a request ends before. `None` if only the end of a
-    /// request can change anything.
+    /// When [`Driver::due`] has something new even if nothing ends before; `None` while only ends can change anything.
     pub fn wake(&mut self) -> Option<Duration> {
         if self.stopped {
             return None;
         }
         let timer = self.timers.peek().map(|Reverse((at, _))| *at);
         let instant = match &mut self.pace {
-            PaceState::Conversations(instants) if self.begun < self.scripts.len() => instants.peek().copied(),
-            PaceState::Requests(instants) if !self.ready.is_empty() && self.in_flight < self.rules.in_flight => {
+            Paced::Conversations(instants) if self.begun < self.scripts.len() => instants.peek().copied(),
+            Paced::Requests(instants) if !self.ready.is_empty() && self.in_flight < self.rules.in_flight => {
                 instants.peek().copied()
             }
             _ => None,
@@ -227,9 +237,8 @@ impl Driver {
         timer.into_iter().chain(instant).min()
     }
 
-    /// Records that `turn` ended at `now`. Returns whether its conversation is over. A failed turn ends its
-    /// conversation, because the next turn would lack history.
-    pub fn finish(&mut self, turn: Turn, now: Duration, well: bool) -> bool {
+    /// `turn` ended at `now`; is its conversation over? Where the turn failed, it is: what would follow has no history to stand on.
+    pub fn ended(&mut self, turn: Turn, now: Duration, well: bool) -> bool {
         let at = turn.conversation as usize;
         debug_assert_eq!(self.standing[at].turn, turn.index, "it is in flight");
         if self.in_flight == self.rules.in_flight {
@@ -240,8 +249,8 @@ impl Driver {
         let over = !well || self.standing[at].turn >= self.scripts[at].turns;
         if over {
             match self.pace {
-                PaceState::Closed => self.begin(now),
-                PaceState::Users { gap } => self.begin((self.standing[at].due + gap).max(now)),
+                Paced::Closed => self.begin(now),
+                Paced::Users { gap } => self.begin((self.standing[at].due + gap).max(now)),
                 _ => {}
             }
         } else if self.rules.barrier {
@@ -257,27 +266,27 @@ impl Driver {
         over
     }
 
-    /// Schedules the next turn of `conversation`, at `now` at the earliest.
+    /// The next turn of `conversation` becomes ready, at `now` at the earliest.
     fn follow(&mut self, conversation: u32, now: Duration) {
         let at = conversation as usize;
         let (script, standing) = (&self.scripts[at], &mut self.standing[at]);
         let index = standing.turn as usize;
         let think = script.think.get(index - 1).copied().unwrap_or_default();
         let due = match self.pace {
-            PaceState::Users { gap } => (standing.due + gap).max(now),
-            PaceState::Recorded => script.at.get(index).copied().unwrap_or_default().max(now + think),
+            Paced::Users { gap } => (standing.due + gap).max(now),
+            Paced::Recorded => script.at.get(index).copied().unwrap_or_default().max(now + think),
             _ => now + think,
         };
         standing.due = due;
         self.timers.push(Reverse((due, conversation)));
     }
 
-    /// Sends nothing more: the time limit was reached, or the user stopped the run.
+    /// Start nothing more: the time is up, or the user has seen enough.
     pub fn stop(&mut self) {
         self.stopped = true;
     }
 
-    /// Whether nothing is in flight and nothing is left to send.
+    /// Is nothing in flight, and nothing left to send?
     pub fn is_over(&self) -> bool {
         let left = self.begun < self.scripts.len()
             || !self.timers.is_empty()
@@ -286,7 +295,7 @@ impl Driver {
         self.in_flight == 0 && (self.stopped || !left)
     }
 
-    /// Number of requests in flight.
+    /// Requests in flight.
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
@@ -310,8 +319,7 @@ mod tests {
         vec![Script { turns, ..Script::default() }; count]
     }
 
-    /// Runs to the end against a server that takes `service(turn)`. Returns (sent, planned, turn) in the order of
-    /// sending.
+    /// Run to the end against a server that takes `service(turn)`; gives (sent, planned, turn) in the order of sending.
     fn play(mut driver: Driver, service: impl Fn(Turn) -> Duration) -> Vec<(Duration, Duration, Turn)> {
         let mut ends: BinaryHeap<Reverse<(Duration, Turn)>> = BinaryHeap::new();
         let (mut now, mut sent) = (Duration::ZERO, Vec::new());
@@ -330,7 +338,7 @@ mod tests {
                 && at <= now
             {
                 ends.pop();
-                driver.finish(turn, now, true);
+                driver.ended(turn, now, true);
             }
         }
         assert!(driver.is_over());
@@ -345,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn closed_pace_limits_open_conversations_and_waits_think_times() {
+    fn closed_keeps_so_many_conversations_open_and_thinks_between_turns() {
         let script = Script { turns: 2, think: vec![ms(5)], ..Script::default() };
         let driver = Driver::new(vec![script; 3], Pace::Closed { conversations: 2 }, Rules::default(), Seed(1));
         let sent = lines(&play(driver, |_| ms(10)));
@@ -354,26 +362,26 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_the_limit_keeps_the_scheduled_time() {
+    fn a_request_that_waits_for_the_cap_keeps_its_planned_instant() {
         let rules = Rules { in_flight: 1, ..Rules::default() };
         let driver = Driver::new(scripts(3, 1), Pace::Conversations(even(100.0)), rules, Seed(1));
         assert_eq!(lines(&play(driver, |_| ms(50))), [(0, 0, 0, 0), (50, 10, 1, 0), (100, 20, 2, 0)]);
     }
 
     #[test]
-    fn concurrency_wait_is_separate_from_generator_lag() {
+    fn a_place_that_came_free_is_told_apart_from_lateness_of_our_own() {
         let rules = Rules { in_flight: 1, ..Rules::default() };
         let mut driver = Driver::new(scripts(3, 1), Pace::Conversations(even(100.0)), rules, Seed(1));
         let first = driver.due(ms(2))[0];
-        assert_eq!((first.planned, first.eligible_at), (ms(0), ms(0)), "only the caller was late");
-        driver.finish(first.turn, ms(50), true);
+        assert_eq!((first.planned, first.free), (ms(0), ms(0)), "nobody but the shell was late");
+        driver.ended(first.turn, ms(50), true);
         let second = driver.due(ms(53))[0];
-        assert_eq!((second.planned, second.eligible_at), (ms(10), ms(50)), "waited for the first until 50");
+        assert_eq!((second.planned, second.free), (ms(10), ms(50)), "it waited for the first until 50");
     }
 
     #[test]
-    fn arrivals_during_a_stall_are_caught_up() {
-        // The server stalls on the first request. Nine more arrive meanwhile, each with its own scheduled time.
+    fn arrivals_of_a_stall_are_made_up_for() {
+        // The server stands still for the first request; nine arrivals come meanwhile, each planned at its own instant.
         let driver = Driver::new(
             scripts(10, 1),
             Pace::Requests(even(100.0)),
@@ -387,20 +395,20 @@ mod tests {
     }
 
     #[test]
-    fn requests_wait_for_a_ready_conversation() {
+    fn requests_come_at_their_instants_and_wait_for_a_ready_conversation() {
         let driver = Driver::new(scripts(1, 3), Pace::Requests(even(100.0)), Rules::default(), Seed(1));
         assert_eq!(lines(&play(driver, |_| ms(25))), [(0, 0, 0, 0), (25, 25, 0, 1), (50, 50, 0, 2)]);
     }
 
     #[test]
-    fn barrier_opens_after_a_round_and_skips_failed_conversations() {
+    fn the_barrier_opens_when_all_ended_a_round_and_does_not_wait_for_those_that_failed() {
         let rules = Rules { barrier: true, ..Rules::default() };
         let mut driver = Driver::new(scripts(3, 2), Pace::Closed { conversations: 3 }, rules, Seed(1));
         let first: Vec<Turn> = driver.due(ms(0)).into_iter().map(|start| start.turn).collect();
-        driver.finish(first[0], ms(10), true);
-        driver.finish(first[1], ms(20), false);
+        driver.ended(first[0], ms(10), true);
+        driver.ended(first[1], ms(20), false);
         assert_eq!((driver.due(ms(25)), driver.wake()), (Vec::new(), None));
-        driver.finish(first[2], ms(30), true);
+        driver.ended(first[2], ms(30), true);
         let second = driver.due(ms(30));
         let turns: Vec<(u32, u32)> = second.iter().map(|s| (s.turn.conversation, s.turn.index)).collect();
         assert_eq!(turns, [(0, 1), (2, 1)]);
@@ -408,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn users_are_staggered_and_keep_their_gap() {
+    fn users_are_out_of_step_and_keep_their_gap_unless_the_server_is_slower() {
         let driver = Driver::new(scripts(2, 2), Pace::Users { users: 2, gap: ms(100) }, Rules::default(), Seed(1));
         assert_eq!(
             lines(&play(driver, |turn| if turn.conversation == 0 { ms(10) } else { ms(130) })),
@@ -417,32 +425,32 @@ mod tests {
     }
 
     #[test]
-    fn recorded_turns_keep_their_times_and_wait_for_the_previous_answer() {
+    fn a_trace_keeps_its_times_and_a_turn_waits_for_the_answer_before_it() {
         let script = |at: [u64; 2]| Script { turns: 2, at: at.map(ms).to_vec(), ..Script::default() };
         let driver = Driver::new(vec![script([5, 100]), script([7, 10])], Pace::Recorded, Rules::default(), Seed(1));
         assert_eq!(lines(&play(driver, |_| ms(20))), [(5, 5, 0, 0), (7, 7, 1, 0), (27, 27, 1, 1), (100, 100, 0, 1)]);
     }
 
     #[test]
-    fn recorded_turn_without_time_follows_after_its_think_time() {
+    fn a_recorded_turn_without_a_time_comes_its_think_time_after_the_answer_before_it() {
         let script = Script { turns: 2, think: vec![ms(30)], at: vec![ms(5), ms(0)] };
         let driver = Driver::new(vec![script], Pace::Recorded, Rules::default(), Seed(1));
         assert_eq!(lines(&play(driver, |_| ms(20))), [(5, 5, 0, 0), (55, 55, 0, 1)]);
     }
 
     #[test]
-    fn stop_leaves_only_requests_in_flight() {
+    fn after_a_stop_only_what_is_in_flight_is_left() {
         let mut driver = Driver::new(scripts(5, 2), Pace::Closed { conversations: 1 }, Rules::default(), Seed(1));
         let start = driver.due(ms(0))[0];
         driver.stop();
         assert!(!driver.is_over());
-        driver.finish(start.turn, ms(1), true);
+        driver.ended(start.turn, ms(1), true);
         assert!(driver.is_over() && driver.due(ms(9)).is_empty() && driver.wake().is_none());
     }
 
     proptest! {
         #[test]
-        fn every_turn_is_sent_once_in_order_within_the_limit(
+        fn every_turn_is_sent_once_in_order_within_the_cap_and_never_early(
             turns in proptest::collection::vec(1_u32..5, 1..20),
             which in 0..5_u8,
             cap in 1_usize..6,
@@ -464,7 +472,7 @@ mod tests {
                 3 => Pace::Recorded,
                 _ => Pace::Users { users: 3, gap: ms(11) },
             };
-            let ready = if random { ReadyOrder::Random } else { ReadyOrder::Fifo };
+            let ready = if random { Ready::Random } else { Ready::Fifo };
             let driver = || Driver::new(scripts.clone(), pace.clone(), Rules { in_flight: cap, ready, barrier }, Seed(seed));
             let service = |turn: Turn| ms(u64::from(turn.conversation * 7 + turn.index * 3) % 13);
             let sent = play(driver(), service);
@@ -473,7 +481,7 @@ mod tests {
                 let own: Vec<u32> = sent.iter().filter(|s| s.2.conversation as usize == conversation).map(|s| s.2.index).collect();
                 prop_assert_eq!(own, (0..*turns).collect::<Vec<_>>());
             }
-            prop_assert_eq!(lines(&play(driver(), service)), lines(&sent), "the same seed gives the same run");
+            prop_assert_eq!(lines(&play(driver(), service)), lines(&sent), "the same seed, the same run");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Executes a run: sends the driver's requests to a server and reports every exchange when it ends.
+//! The run: the driver's plan against a server, and every exchange told as it ends.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -12,75 +12,76 @@ use tokio::sync::mpsc;
 
 use crate::engine::base::Mono;
 use crate::engine::env::{Env, deadline};
-use crate::engine::load::answer::TokenArrival;
-use crate::engine::load::target::{
-    ARRIVALS_MAX, ConnectionPool, EncodedRequest, Exchange, ExchangeOutcome, LoadTarget,
-};
-use crate::engine::load::workload::LoadWorkload;
-use crate::engine::load::{Driver, DueRequest, LatencyHistogram, Turn};
+use crate::engine::load::answer::Arrival;
+use crate::engine::load::target::{ARRIVALS_MAX, Asking, Exchange, Outcome, Pool, Target};
+use crate::engine::load::workload::Workload;
+use crate::engine::load::{Driver, Histogram, Start, Turn};
 
-/// A request from schedule to end. Times are relative to the start of the run.
+/// A request from its plan to its end. Times count from the start of the run.
 #[derive(Clone, Debug)]
-pub struct TimedRequest {
+pub struct Record {
+    /// Which.
     pub turn: Turn,
-    /// Scheduled send time. Latencies count from here.
+    /// When it was to be sent. Latencies count from here.
     pub planned: Duration,
-    /// Earliest possible send time: the scheduled time, or the time at which a slot became free. Later delay is
-    /// generator lag.
-    pub eligible_at: Duration,
+    /// From when on it could be sent: then, or when the cap left a place for it. What lies after it is the generator's own lag.
+    pub free: Duration,
+    /// Tokens that were asked for.
     pub max_tokens: u32,
-    /// Prompt tokens that should have been cached, if an expectation exists.
+    /// Tokens of its prompt that should have been cached, where somebody keeps count.
     pub expected: Option<u32>,
+    /// What happened.
     pub exchange: Exchange,
 }
 
-impl TimedRequest {
-    /// Returns the generator lag of this request.
+impl Record {
+    /// How late the generator was with it.
     pub fn lag(&self) -> Duration {
-        self.exchange.wrote.saturating_sub(self.eligible_at + self.exchange.waited)
+        self.exchange.wrote.saturating_sub(self.free + self.exchange.waited)
     }
 }
 
-/// Live counters of a run, for progress display.
+/// What a run does right now, for who watches it from beside.
 #[derive(Debug, Default)]
-pub struct LiveCounters {
+pub struct Live {
+    /// Requests that were sent.
     pub sent: AtomicU64,
-    /// Requests ended, including failed ones.
+    /// Requests that ended, well or not.
     pub ended: AtomicU64,
+    /// Tokens that arrived.
     pub tokens: AtomicU64,
 }
 
-/// Limits of a run.
+/// Bounds of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct RunLimits {
-    /// After this time nothing more is sent. Requests in flight are awaited.
+pub struct Bounds {
+    /// After this nothing more is sent; what is in flight is waited for.
     pub duration: Duration,
-    /// Number of concurrent exchanges for which connections are opened before the clock starts.
+    /// Exchanges for which connections are open before the clock starts.
     pub connections: usize,
 }
 
-/// Interval at which the generator's CPU share is sampled.
+/// The generator's share of its processor is looked at so often.
 const SHARE_EVERY: Duration = Duration::from_secs(1);
 
-/// State shared by all exchanges.
-struct RunContext<E: Env + Unpin> {
+/// What all exchanges share.
+struct Shared<E: Env + Unpin> {
     env: E,
-    pool: ConnectionPool<E>,
+    pool: Pool<E>,
     start: Mono,
-    /// ITL of successful answers.
-    gaps: Mutex<LatencyHistogram>,
+    /// Gaps between tokens of answers that went well.
+    gaps: Mutex<Histogram>,
     retried: AtomicU64,
-    live: Arc<LiveCounters>,
+    live: Arc<Live>,
 }
 
-impl<E: Env + Unpin> RunContext<E> {
+impl<E: Env + Unpin> Shared<E> {
     fn now(&self) -> Duration {
         self.env.now().since(self.start)
     }
 
-    /// Performs one exchange, and repeats it after a busy response with `Retry-After`, up to the configured number of
-    /// retries.
-    async fn exchange(&self, asking: EncodedRequest) -> Exchange {
+    /// One exchange, and another after each answer that asks to come again later, as far as that is wanted.
+    async fn exchange(&self, asking: Asking) -> Exchange {
         let begun = self.now();
         let limits = self.pool.target().limits;
         let mut left = limits.busy_retries;
@@ -88,7 +89,7 @@ impl<E: Env + Unpin> RunContext<E> {
             let again = self.now();
             let mut exchange = self.once(asking.clone(), again).await;
             exchange.waited = again.saturating_sub(begun);
-            let ExchangeOutcome::Status { status: 429 | 503, retry_after: Some(wait), .. } = exchange.outcome else {
+            let Outcome::Status { status: 429 | 503, retry_after: Some(wait), .. } = exchange.outcome else {
                 return exchange;
             };
             if left == 0 || self.now().saturating_sub(begun).saturating_add(wait) > limits.whole {
@@ -100,10 +101,10 @@ impl<E: Env + Unpin> RunContext<E> {
         }
     }
 
-    async fn once(&self, asking: EncodedRequest, begun: Duration) -> Exchange {
-        // Gaps beyond the first `ARRIVALS_MAX` frames, whose arrivals the exchange does not store.
+    async fn once(&self, asking: Asking, begun: Duration) -> Exchange {
+        // Arrivals that the exchange does not keep, since they are too many.
         let (mut frames, mut last, mut beyond) = (0, Duration::ZERO, None);
-        let on_record = |arrival: TokenArrival| {
+        let told = |arrival: Arrival| {
             self.live.tokens.fetch_add(u64::from(arrival.tokens), Ordering::Relaxed);
             frames += 1;
             if frames > ARRIVALS_MAX {
@@ -111,9 +112,9 @@ impl<E: Env + Unpin> RunContext<E> {
             }
             last = arrival.at;
         };
-        let exchange = self.pool.exchange(asking, begun, on_record).await;
-        // Gaps count only for successful answers, like all other times.
-        if exchange.outcome == ExchangeOutcome::Ok {
+        let exchange = self.pool.exchange(asking, begun, told).await;
+        // Only now it is known whether it went well. All other times are of answers that did.
+        if exchange.outcome == Outcome::Ok {
             let mut gaps = self.gaps.lock().unwrap_or_else(PoisonError::into_inner);
             exchange.arrivals.windows(2).for_each(|two| gap(&mut gaps, two[0].at, two[1]));
             beyond.iter().for_each(|beyond| gaps.add(beyond));
@@ -121,42 +122,42 @@ impl<E: Env + Unpin> RunContext<E> {
         exchange
     }
 
-    /// Performs one exchange. A panic becomes a failed request, because the run would otherwise wait for it forever.
-    async fn whole(&self, asking: EncodedRequest) -> Exchange {
+    /// One exchange from its beginning to its end. One that panics is a failed request, since the run would wait for it for ever.
+    async fn whole(&self, asking: Asking) -> Exchange {
         let begun = self.now();
         let asked = AssertUnwindSafe(self.exchange(asking)).catch_unwind().await;
         asked.unwrap_or_else(|panic| {
             let mut exchange = Exchange::without_connection(begun, self.now(), String::new());
-            exchange.outcome = ExchangeOutcome::Bug(panic_message(panic.as_ref()));
+            exchange.outcome = Outcome::Bug(words(panic.as_ref()));
             exchange
         })
     }
 }
 
-/// Returns the message of a panic.
-fn panic_message(panic: &(dyn Any + Send)) -> String {
+/// What a panic says.
+fn words(panic: &(dyn Any + Send)) -> String {
     let said = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
-    said.unwrap_or("panic without a message").to_owned()
+    said.unwrap_or("a panic that says nothing").to_owned()
 }
 
-/// Counts the gap between `last` and the arrival of the next tokens.
-fn gap(gaps: &mut LatencyHistogram, last: Duration, next: TokenArrival) {
-    // Tokens that arrive together share the gap before them.
+/// Count the gap between the tokens that came at `last` and the next.
+fn gap(gaps: &mut Histogram, last: Duration, next: Arrival) {
+    // Tokens that came together share the gap before them.
     gaps.record(next.at.saturating_sub(last) / next.tokens, next.tokens);
 }
 
-/// From this number of reads per second on, reads are batched.
+/// At so many reads a second and more, they are done in batches.
 const BATCH_FROM: f64 = 4_000.0;
-/// Interval between two batches.
+/// One batch comes so long after the other.
 const BATCH_EVERY: Duration = Duration::from_millis(1);
-/// Interval at which batching is reconsidered.
+/// Whether batches are worth their while is decided so often.
 const BATCH_DECISION: Duration = Duration::from_millis(20);
 
-/// Batches reads under high load. A thread that waits for each frame of hundreds of streams sleeps and wakes for
-/// nearly every frame, which costs as much as reading it. Tokens keep their arrival times where the kernel timestamps
-/// them. Requests leave up to [`BATCH_EVERY`] later, and that delay is part of the reported lag.
-async fn batches<E: Env + Unpin>(shared: Arc<RunContext<E>>) {
-    let reads = || (shared.env.now(), shared.pool.timestamped_reads());
+/// Read in batches while much comes in. A thread that waits for each frame of hundreds of streams goes to sleep and is woken for nearly
+/// each, which costs as much as reading it. Where the system notes arrivals, tokens keep their times however late they are read; what
+/// is to be sent leaves at most [`BATCH_EVERY`] later, and that is part of the lag that is told.
+async fn batches<E: Env + Unpin>(shared: Arc<Shared<E>>) {
+    let reads = || (shared.env.now(), shared.pool.noted());
     let many = |(then, before): (Mono, u64)| {
         let (now, after) = reads();
         (after - before) as f64 > now.since(then).as_secs_f64() * BATCH_FROM
@@ -169,7 +170,7 @@ async fn batches<E: Env + Unpin>(shared: Arc<RunContext<E>>) {
             let before = reads();
             while shared.env.now().since(before.0) < BATCH_DECISION {
                 shared.env.pause_thread(BATCH_EVERY);
-                // Let all tasks run that became ready meanwhile.
+                // All that became ready meanwhile goes before.
                 tokio::task::yield_now().await;
             }
             busy = many(before);
@@ -177,50 +178,51 @@ async fn batches<E: Env + Unpin>(shared: Arc<RunContext<E>>) {
     }
 }
 
-/// Results of a run beside its records.
+/// What a run leaves beside its records.
 #[derive(Clone, Debug, Default)]
-pub struct RunStats {
-    /// ITL of successful answers.
-    pub gaps: LatencyHistogram,
-    /// Time from the start to the end of the last exchange.
+pub struct Ran {
+    /// Gaps between the tokens of an answer, of answers that went well.
+    pub gaps: Histogram,
+    /// From the start to the end of the last exchange.
     pub took: Duration,
-    /// Requests in flight when the run was aborted.
+    /// Requests that were in flight when the run was broken off.
     pub unfinished: u64,
-    /// Whether a stop signal ended the run.
+    /// Was it told to stop?
     pub stopped: bool,
-    /// Start time of the run.
+    /// When its clock started.
     pub started: Mono,
-    /// Requests sent again because their idle connection had been closed.
+    /// Requests that were sent once more, since their kept connection turned out to have been closed while it was idle.
     pub resent: u64,
-    /// Requests retried after a busy response.
+    /// Answers of a busy server after which the request was sent again.
     pub retried: u64,
-    /// Requests aborted by a panic in mcctl.
+    /// Requests that a panic here broke off: bugs of mcctl.
     pub bugs: u64,
+    /// Connections that were opened.
     pub connections: u64,
-    /// Client read delay: how long bytes stayed unread. Token times are unaffected where the kernel timestamps
-    /// arrivals. It shows how far behind the generator was.
-    pub delays: LatencyHistogram,
-    /// The generator's CPU share in its busiest second. `None` if unknown.
+    /// How long what came in had lain unread: it does not change the times of tokens where the system notes their arrival, and tells how
+    /// far behind the generator was.
+    pub delays: Histogram,
+    /// The share of its processor that the generator used in its busiest second; `None` where that is not known.
     pub share: Option<f64>,
 }
 
-/// Samples the generator's CPU share.
-struct CpuShare {
+/// The generator's share of its processor.
+struct Share {
     since: Mono,
     used: Option<Duration>,
     most: Option<f64>,
 }
 
-impl CpuShare {
-    fn new<E: Env>(env: &E) -> CpuShare {
-        CpuShare { since: env.now(), used: env.thread_cpu(), most: None }
+impl Share {
+    fn new<E: Env>(env: &E) -> Share {
+        Share { since: env.now(), used: env.thread_cpu(), most: None }
     }
 
-    /// Takes a sample if it is time, or if the run is `over`.
-    fn sample<E: Env>(&mut self, env: &E, over: bool) {
+    /// Look at it, if it is time or the run is `over`.
+    fn look<E: Env>(&mut self, env: &E, over: bool) {
         let now = env.now();
         let passed = now.since(self.since);
-        // The last interval counts unless it is too short to be meaningful.
+        // The end of a run counts unless it is too short to tell anything.
         if passed < SHARE_EVERY && !(over && (self.most.is_none() || passed >= SHARE_EVERY / 4)) {
             return;
         }
@@ -235,49 +237,46 @@ impl CpuShare {
     }
 }
 
-/// Runs `driver` over `workload` against `target`, and passes every record to `on_record`. On the first `stop`,
-/// nothing more is sent. On the second, requests in flight are aborted.
-#[expect(clippy::too_many_arguments, reason = "independent inputs of the caller")]
+/// Run `driver` over `workload` against `target`, and tell every record to `told`. When `stop` comes, nothing more is sent; when it
+/// comes again, what is in flight is given up.
+#[expect(clippy::too_many_arguments, reason = "each is another thing of the caller's")]
 pub async fn run<E: Env + Unpin>(
     env: E,
-    target: LoadTarget,
-    workload: &mut (dyn LoadWorkload + Send),
+    target: Target,
+    workload: &mut (dyn Workload + Send),
     mut driver: Driver,
-    bounds: RunLimits,
-    live: Arc<LiveCounters>,
+    bounds: Bounds,
+    live: Arc<Live>,
     stop: &mut mpsc::Receiver<()>,
-    mut on_record: impl FnMut(TimedRequest),
-) -> RunStats {
-    // Connections are open and the first requests are built before the clock starts.
-    let mut pool = ConnectionPool::open(env.clone(), target, bounds.connections).await;
-    let mut ready: Vec<PreparedRequest> =
-        driver.due(Duration::ZERO).into_iter().map(|s| PreparedRequest::of(s, workload, &pool)).collect();
-    let start = pool.start_clock();
+    mut told: impl FnMut(Record),
+) -> Ran {
+    // Connections are there when the clock starts, and so is what is to be sent at once.
+    let mut pool = Pool::open(env.clone(), target, bounds.connections).await;
+    let mut ready: Vec<Ready> = driver.due(Duration::ZERO).into_iter().map(|s| Ready::of(s, workload, &pool)).collect();
+    let start = pool.starts();
     let (gaps, retried) = (Mutex::default(), AtomicU64::new(0));
-    let shared = Arc::new(RunContext { env: env.clone(), pool, start, gaps, retried, live });
-    // On a multi-threaded runtime, pausing this thread would block others.
+    let shared = Arc::new(Shared { env: env.clone(), pool, start, gaps, retried, live });
+    // With threads beside this one, one that pauses would hold up what the others could do.
     let alone = Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread;
     let batches = alone.then(|| tokio::spawn(batches(Arc::clone(&shared))));
-    let (ended, mut ends) = mpsc::unbounded_channel::<TimedRequest>();
+    let (ended, mut ends) = mpsc::unbounded_channel::<Record>();
     let mut last_end = Duration::ZERO;
     let (mut stopped, mut bugs) = (false, 0);
-    let mut share = CpuShare::new(&env);
+    let mut share = Share::new(&env);
     while !driver.is_over() {
-        share.sample(&env, false);
+        share.look(&env, false);
         let now = shared.now();
         if now >= bounds.duration {
             driver.stop();
         }
-        ready.extend(driver.due(now).into_iter().map(|start| PreparedRequest::of(start, workload, &shared.pool)));
-        for PreparedRequest { start: DueRequest { turn, planned, eligible_at }, max_tokens, expected, asking } in
-            ready.drain(..)
-        {
+        ready.extend(driver.due(now).into_iter().map(|start| Ready::of(start, workload, &shared.pool)));
+        for Ready { start: Start { turn, planned, free }, max_tokens, expected, asking } in ready.drain(..) {
             shared.live.sent.fetch_add(1, Ordering::Relaxed);
             let (shared, ended) = (Arc::clone(&shared), ended.clone());
             tokio::spawn(async move {
                 let exchange = shared.whole(asking).await;
-                // The receiver is gone if the run was aborted.
-                let _ = ended.send(TimedRequest { turn, planned, eligible_at, max_tokens, expected, exchange });
+                // Nobody listens any more when the run was broken off.
+                let _ = ended.send(Record { turn, planned, free, max_tokens, expected, exchange });
             });
         }
         let wake = driver.wake().unwrap_or(bounds.duration).min(bounds.duration);
@@ -295,24 +294,24 @@ pub async fn run<E: Env + Unpin>(
         };
         while let Some(one) = record {
             last_end = last_end.max(one.exchange.end);
-            let well = one.exchange.outcome == ExchangeOutcome::Ok;
-            bugs += u64::from(matches!(one.exchange.outcome, ExchangeOutcome::Bug(_)));
+            let well = one.exchange.outcome == Outcome::Ok;
+            bugs += u64::from(matches!(one.exchange.outcome, Outcome::Bug(_)));
             if well {
-                workload.on_response(one.turn, &one.exchange.answer);
+                workload.heard(one.turn, &one.exchange.answer);
             }
-            if driver.finish(one.turn, one.exchange.end, well) {
-                workload.on_conversation_end(one.turn);
+            if driver.ended(one.turn, one.exchange.end, well) {
+                workload.over(one.turn);
             }
             shared.live.ended.fetch_add(1, Ordering::Relaxed);
-            on_record(one);
+            told(one);
             record = ends.try_recv().ok();
         }
     }
     if let Some(batches) = batches {
         batches.abort();
     }
-    share.sample(&env, true);
-    RunStats {
+    share.look(&env, true);
+    Ran {
         gaps: shared.gaps.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         took: last_end,
         unfinished: driver.in_flight() as u64,
@@ -327,26 +326,17 @@ pub async fn run<E: Env + Unpin>(
     }
 }
 
-/// A request that is built but not sent yet.
-struct PreparedRequest {
-    start: DueRequest,
+/// A request that is made and not sent yet.
+struct Ready {
+    start: Start,
     max_tokens: u32,
     expected: Option<u32>,
-    asking: EncodedRequest,
+    asking: Asking,
 }
 
-impl PreparedRequest {
-    fn of<E: Env + Unpin>(
-        start: DueRequest,
-        workload: &mut (dyn LoadWorkload + Send),
-        pool: &ConnectionPool<E>,
-    ) -> PreparedRequest {
-        let ask = workload.request(start.turn);
-        PreparedRequest {
-            start,
-            max_tokens: ask.max_tokens,
-            expected: ask.expected,
-            asking: pool.target().encode(&ask),
-        }
+impl Ready {
+    fn of<E: Env + Unpin>(start: Start, workload: &mut (dyn Workload + Send), pool: &Pool<E>) -> Ready {
+        let ask = workload.ask(start.turn);
+        Ready { start, max_tokens: ask.max_tokens, expected: ask.expected, asking: pool.target().asking(&ask) }
     }
 }

@@ -1,22 +1,22 @@
-//! Load sweep: the same workload at increasing rates or concurrency. Finds where more load only adds queueing, and
-//! the highest load that still meets the limits.
+//! The same load at rising rates, or with rising numbers in flight: where more load brings nothing but waiting, and how much of it still
+//! meets the limits.
 
 use std::str::FromStr;
 
-/// Maximum number of values in a sweep.
+/// Values of a sweep, at most.
 pub const VALUES_MAX: usize = 1_000;
 
-/// Increasing values above zero: `1,2,4`, or `FROM:TO:STEP` with both ends included.
+/// Rising values above zero: `1,2,4`, or `FROM:TO:STEP` with both ends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Values(Vec<f64>);
 
-/// A text that is not a list of sweep values.
+/// A text is no list of values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid sweep '{0}': expected numbers above 0 as A,B,C or FROM:TO:STEP, at most {VALUES_MAX} of them")]
+#[error("'{0}' is no sweep: write numbers above 0 as A,B,C or FROM:TO:STEP, at most {VALUES_MAX} of them")]
 pub struct ParseValuesError(pub String);
 
 impl Values {
-    /// Returns the values in increasing order, without duplicates.
+    /// The values, in rising order, each once.
     pub fn get(&self) -> &[f64] {
         &self.0
     }
@@ -31,7 +31,7 @@ impl FromStr for Values {
         let parts = |at: char| text.split(at).map(number).collect::<Option<Vec<f64>>>().ok_or_else(wrong);
         let mut values = if text.contains(':') {
             let [from, to, step] = parts(':')?[..] else { return Err(wrong()) };
-            // The end is included even if rounding leaves the last step slightly off.
+            // The end belongs to it even if the steps do not add up to it exactly.
             let steps = ((to - from) / step + 1e-9).floor();
             if !(0.0..VALUES_MAX as f64).contains(&steps) {
                 return Err(wrong());
@@ -46,40 +46,40 @@ impl FromStr for Values {
     }
 }
 
-/// The result of one value of a sweep.
+/// What a value brought.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SweepPoint {
-    /// Offered load: request rate or concurrency.
+pub struct Point {
+    /// The load that was asked for.
     pub load: f64,
-    /// Input plus output tokens per second.
+    /// Tokens per second, in and out.
     pub throughput: f64,
-    /// Mean E2E latency from the scheduled send time.
+    /// Mean time of a whole answer from its plan.
     pub latency: f64,
-    /// Whether all limits were met. `None` without limits.
+    /// Did it meet the limits? `None` without limits.
     pub meets: Option<bool>,
 }
 
-/// A higher load pays off while throughput grows at least with this power of the load.
+/// A load brings its share while the throughput grows at least as this power of it.
 const SHARE: f64 = 0.5;
 
-/// Returns the index of the knee of `points`, which are in increasing order of load. The knee is the first point
-/// after which no higher load pays off: throughput grows by less than the square root of the load while latency
-/// grows. `None` if the last value still pays off.
-pub fn knee(points: &[SweepPoint]) -> Option<usize> {
+/// The knee of `points` (in rising order of load): the first of them after which no greater load brings half of its share, which is
+/// when throughput grows less than with the square root of the load, and answers take longer instead. `None` while the last
+/// value still pays.
+pub fn knee(points: &[Point]) -> Option<usize> {
     (0..points.len().saturating_sub(1)).find(|at| {
         let (here, after) = (&points[*at], &points[at + 1..]);
-        let pays = |there: &SweepPoint| there.throughput >= here.throughput * (there.load / here.load).powf(SHARE);
+        let pays = |there: &Point| there.throughput >= here.throughput * (there.load / here.load).powf(SHARE);
         !after.iter().any(pays) && after.iter().all(|there| there.latency > here.latency)
     })
 }
 
-/// Returns the index of the highest load up to which every load met the limits.
-pub fn highest_that_meets(points: &[SweepPoint]) -> Option<usize> {
+/// The greatest load up to which every one met the limits.
+pub fn highest_that_meets(points: &[Point]) -> Option<usize> {
     points.iter().take_while(|point| point.meets == Some(true)).count().checked_sub(1)
 }
 
-/// Whether the last two values missed the limits, so that higher loads need not be run.
-pub fn is_settled(points: &[SweepPoint]) -> bool {
+/// Have two values in a row failed the limits? Then more of them would as well.
+pub fn is_settled(points: &[Point]) -> bool {
     points.iter().rev().take(2).filter(|point| point.meets == Some(false)).count() == 2
 }
 
@@ -87,9 +87,9 @@ pub fn is_settled(points: &[SweepPoint]) -> bool {
 mod tests {
     use super::*;
 
-    fn points(of: &[(f64, f64, f64)]) -> Vec<SweepPoint> {
+    fn points(of: &[(f64, f64, f64)]) -> Vec<Point> {
         of.iter()
-            .map(|(load, throughput, latency)| SweepPoint {
+            .map(|(load, throughput, latency)| Point {
                 load: *load,
                 throughput: *throughput,
                 latency: *latency,
@@ -99,23 +99,23 @@ mod tests {
     }
 
     #[test]
-    fn knee_is_where_more_load_only_adds_waiting() {
+    fn the_knee_is_where_more_load_brings_waiting_instead_of_tokens() {
         let saturated =
             points(&[(1.0, 100.0, 1.0), (2.0, 198.0, 1.1), (4.0, 380.0, 1.4), (8.0, 420.0, 4.0), (16.0, 425.0, 30.0)]);
         assert_eq!(knee(&saturated), Some(2));
         assert_eq!(knee(&saturated[..3]), None, "it still pays");
-        // A dip in the middle is not a knee if a higher load gains throughput again.
+        // A dip in the middle is no knee when more load brings more after all.
         let dip = points(&[(1.0, 100.0, 1.0), (2.0, 120.0, 1.3), (4.0, 390.0, 1.4)]);
         assert_eq!(knee(&dip), None);
-        // Throughput is flat from the first value on, so the first value was enough.
+        // Throughput that stands still from the first on: the first was enough.
         assert_eq!(knee(&points(&[(1.0, 400.0, 3.0), (2.0, 405.0, 9.0)])), Some(0));
         assert_eq!((knee(&[]), knee(&points(&[(1.0, 1.0, 1.0)]))), (None, None));
     }
 
     #[test]
-    fn highest_that_meets_stops_at_the_first_failure_and_two_settle() {
-        let meets = |list: &[bool]| -> Vec<SweepPoint> {
-            let point = |(i, meets): (usize, &bool)| SweepPoint {
+    fn the_highest_that_meets_has_no_failure_below_it_and_two_failures_settle_it() {
+        let meets = |list: &[bool]| -> Vec<Point> {
+            let point = |(i, meets): (usize, &bool)| Point {
                 load: i as f64 + 1.0,
                 throughput: 1.0,
                 latency: 1.0,
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_ranges_parse_and_invalid_texts_are_refused() {
+    fn lists_and_ranges_are_read_and_nonsense_is_refused() {
         let read = |text: &str| text.parse::<Values>().map(|values| values.get().to_vec());
         assert_eq!(read("4,1,2,2"), Ok(vec![1.0, 2.0, 4.0]));
         assert_eq!(read("0.1:0.3:0.1").expect("a range").len(), 3);

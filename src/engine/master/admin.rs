@@ -1,20 +1,15 @@
-//! The master's admin HTTP API for probes, Prometheus, SGLang and operators. Only `POST /api/v1/remove_all` changes the state.
+//! The master's admin HTTP surface: what probes, Prometheus, SGLang and people look at. One route changes something:
+//! `POST /api/v1/remove_all`.
 //!
-//! Routes, texts and status codes are those of mooncake_master 0.3.13 (captured; `fixtures/http/admin.txt`). Differences:
-//!
-//! * `/ready` returns 200 only while clients are answered.
-//! * `/health` returns 503 while RPC worker threads are stuck; upstream's always returns 200.
-//! * `/api/v1/mcctl/discovery` names the metadata mode of the nodes.
-//! * `/version`, and `/` with a list of routes; HEAD.
-//! * `/query_key` decodes its key, and grants no lease.
-//! * Long lists are sent page by page, so that the state is not held for the length of a list.
-//!
+//! Routes, texts and status codes are those of mooncake_master 0.3.13 (captured; `fixtures/http/admin.txt`). Beyond it: `/ready`, which
+//! is 200 only while clients are answered; `/health` is 503 while RPC worker threads are stuck (upstream's is always 200);
+//! `/api/v1/mcctl/discovery`, which names the metadata mode of the nodes; `/version` and `/`, a list of routes; HEAD; `/query_key`
+//! decodes its key, and grants no lease; long lists are sent page by page, so that the state is never held for the length of a list.
 //! Upstream's routes for drain jobs and tenant quotas are not implemented.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -22,26 +17,26 @@ use serde::Serialize;
 use crate::engine::base::{ErrorCode, HostPort};
 use crate::engine::env::Env;
 use crate::engine::http::{
-    self, BindError, Handler, HttpLimits, HttpRequest, HttpServer, Method, OTHER_ROUTE, Requests, Response,
-    ResponseBody, StatusCode, answer, decode, no_such_route,
+    self, BindError, Body, Handler, Limits, Method, OTHER_ROUTE, Request, Requests, Response, Running, StatusCode,
+    answer, decode, no_such_route,
 };
 use crate::engine::master::announcer::Announcer;
-use crate::engine::master::metrics::{SegmentUsage, exposition};
-use crate::engine::master::summary::{CounterHistory, PERIOD};
+use crate::engine::master::metrics::{SegmentUse, exposition};
+use crate::engine::master::summary::{PERIOD, Readings};
 use crate::engine::master::view::{AdminView, ReplicaView, SegmentView, segment_status_name};
 use crate::engine::metadata::discovery;
 
-/// The admin API of one master.
-pub struct AdminApi<E> {
+/// The admin surface of one master.
+pub struct Admin<E> {
     env: E,
     view: Arc<dyn AdminView>,
-    readings: Mutex<CounterHistory>,
+    readings: Mutex<Readings>,
     announcer: Option<Announcer<E>>,
     requests: Arc<Requests>,
     more_metrics: OnceLock<fn() -> String>,
 }
 
-/// All routes, for the request metrics and for `/`.
+/// Every route, for its metric and for `/`.
 const ROUTES: &[&str] = &[
     "/",
     "/metrics",
@@ -62,46 +57,40 @@ const ROUTES: &[&str] = &[
     "/api/v1/remove_all",
     "/kv_events/status",
     discovery::ROUTE,
-    CLIENTS_ROUTE,
 ];
 
-/// Route that reports the last heartbeat of each client with a mounted segment.
-pub const CLIENTS_ROUTE: &str = "/api/v1/mcctl/clients";
-/// Value of `schema` in the response of [`CLIENTS_ROUTE`].
-pub const CLIENTS_SCHEMA: &str = "mcctl.clients/1";
-
-impl<E: Env> AdminApi<E> {
-    /// An admin API over `view`.
-    pub fn new(env: E, view: Arc<dyn AdminView>) -> Arc<AdminApi<E>> {
-        AdminApi::announcing(env, view, None)
+impl<E: Env> Admin<E> {
+    /// The surface over `view`.
+    pub fn new(env: E, view: Arc<dyn AdminView>) -> Arc<Admin<E>> {
+        Admin::announcing(env, view, None)
     }
 
-    /// An admin API over `view`, with [`discovery::ROUTE`] if an `announcer` is given.
-    pub fn announcing(env: E, view: Arc<dyn AdminView>, announcer: Option<Announcer<E>>) -> Arc<AdminApi<E>> {
-        let readings = Mutex::new(CounterHistory::starting(env.now()));
+    /// The surface over `view`, with [`discovery::ROUTE`] if there is an `announcer`.
+    pub fn announcing(env: E, view: Arc<dyn AdminView>, announcer: Option<Announcer<E>>) -> Arc<Admin<E>> {
+        let readings = Mutex::new(Readings::starting(env.now()));
         let (requests, more_metrics) = (Arc::default(), OnceLock::new());
-        Arc::new(AdminApi { env, view, readings, announcer, requests, more_metrics })
+        Arc::new(Admin { env, view, readings, announcer, requests, more_metrics })
     }
 
-    /// Appends the output of `more` to `/metrics`. Only the first call has an effect.
+    /// Append what `more` gives to `/metrics`. The first call counts.
     pub fn append_metrics(&self, more: fn() -> String) {
         let _ = self.more_metrics.set(more);
     }
 
-    /// The HTTP request counts. Other servers of the process may share them.
+    /// The counts of its HTTP requests, in which other servers of the process may count theirs.
     pub fn http_requests(&self) -> &Arc<Requests> {
         &self.requests
     }
 
-    /// Listens at `at`. Port 0 selects a free port.
+    /// Serve it at `at` (port 0 takes a free one).
     ///
     /// # Errors
-    /// [`BindError`] if the address is not available.
-    pub async fn start(self: &Arc<Self>, at: &HostPort) -> Result<HttpServer, BindError> {
-        http::start(self.env.clone(), at, HttpLimits::SMALL, self.clone()).await
+    /// [`BindError`] when the address cannot be taken.
+    pub async fn start(self: &Arc<Self>, at: &HostPort) -> Result<Running, BindError> {
+        http::start(self.env.clone(), at, Limits::SMALL, self.clone()).await
     }
 
-    /// Passes the summary line to `report` every ten seconds, as long as the future is polled.
+    /// Give `report` the summary line every ten seconds, for as long as it is polled.
     pub async fn report(&self, mut report: impl FnMut(&str) + Send) {
         loop {
             self.env.sleep(PERIOD).await;
@@ -109,9 +98,9 @@ impl<E: Env> AdminApi<E> {
         }
     }
 
-    /// The current summary line.
+    /// The summary line of this moment.
     pub fn summary(&self) -> String {
-        let (counters, gauges) = self.view.metrics();
+        let (counters, gauges) = self.view.figures();
         let now = self.env.now();
         let mut readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
         let line = readings.line(now, &self.view.service(), &counters, &gauges);
@@ -120,7 +109,7 @@ impl<E: Env> AdminApi<E> {
     }
 }
 
-impl<E: Env> Handler for AdminApi<E> {
+impl<E: Env> Handler for Admin<E> {
     fn requests(&self) -> Option<&Requests> {
         Some(&self.requests)
     }
@@ -129,7 +118,7 @@ impl<E: Env> Handler for AdminApi<E> {
         ROUTES.iter().find(|route| **route == path).copied().unwrap_or(OTHER_ROUTE)
     }
 
-    async fn handle(&self, request: HttpRequest) -> Response {
+    async fn handle(&self, request: Request) -> Response {
         let service = self.view.service();
         let state = service.state;
         match (&request.method, request.path()) {
@@ -139,19 +128,19 @@ impl<E: Env> Handler for AdminApi<E> {
             (&Method::POST, "/api/v1/remove_all") => return not_serving(),
             _ => return no_such_route(),
         }
-        let stuck = self.view.stuck_for();
+        let stuck = self.view.stuck();
         match request.path() {
             "/metrics" => return text(StatusCode::OK, METRICS_TEXT, self.metrics()),
             "/metrics/summary" => return text(StatusCode::OK, METRICS_TEXT, self.summary()),
             "/health" => {
-                // Upstream always returns 200. Most probes check only the status code, and must notice stuck workers.
+                // Upstream always answers 200. Most probes read the status code only, and must notice stuck workers.
                 let (code, status) = match stuck {
                     None => (StatusCode::OK, "ok"),
                     Some(_) => (StatusCode::SERVICE_UNAVAILABLE, "stuck"),
                 };
                 return json(
                     code,
-                    &HealthBody {
+                    &Health {
                         status,
                         role: state.role(),
                         ha_state: state.name(),
@@ -175,14 +164,14 @@ impl<E: Env> Handler for AdminApi<E> {
             "/" => return text(StatusCode::OK, PLAIN_TEXT, ROUTES.join("\n") + "\n"),
             "/version" => {
                 let (version, mooncake) = (env!("CARGO_PKG_VERSION"), MOONCAKE_VERSION);
-                return json(StatusCode::OK, &VersionBody { version, mooncake });
+                return json(StatusCode::OK, &Version { version, mooncake });
             }
             "/role" => return text(StatusCode::OK, PLAIN_TEXT, state.role().into()),
             "/ha_status" => return text(StatusCode::OK, PLAIN_TEXT, state.name().into()),
             "/leader" => {
                 return json(
                     StatusCode::OK,
-                    &LeaderBody {
+                    &Leader {
                         present: service.leader.is_some(),
                         leader_address: service.leader.as_ref().map(|l| &*l.address),
                         view_version: service.leader.as_ref().map(|l| l.view_version),
@@ -191,16 +180,15 @@ impl<E: Env> Handler for AdminApi<E> {
             }
             _ => {}
         }
-        let route: fn(&Self, &HttpRequest) -> Response = match request.path() {
+        let route: fn(&Self, &Request) -> Response = match request.path() {
             "/get_all_keys" => |admin, _| admin.all_keys(),
             "/get_all_segments" => |admin, _| admin.all_segments(),
             "/get_segments_detail" => |admin, _| admin.segments_detail(),
-            "/query_segment" => AdminApi::query_segment,
-            "/query_key" => AdminApi::query_key,
-            "/batch_query_keys" => AdminApi::batch_query_keys,
-            "/api/v1/segments/status" => AdminApi::segment_status,
+            "/query_segment" => Admin::query_segment,
+            "/query_key" => Admin::query_key,
+            "/batch_query_keys" => Admin::batch_query_keys,
+            "/api/v1/segments/status" => Admin::segment_status,
             "/kv_events/status" => |_, _| answer(StatusCode::OK, JSON, NO_KV_EVENTS),
-            CLIENTS_ROUTE => |admin, _| admin.clients(),
             _ => return no_such_route(),
         };
         if !state.is_serving() {
@@ -210,10 +198,10 @@ impl<E: Env> Handler for AdminApi<E> {
     }
 }
 
-impl<E: Env> AdminApi<E> {
+impl<E: Env> Admin<E> {
     fn metrics(&self) -> String {
-        let (counters, gauges) = self.view.metrics();
-        let mut by_name = BTreeMap::<String, SegmentUsage>::new();
+        let (counters, gauges) = self.view.figures();
+        let mut by_name = BTreeMap::<String, SegmentUse>::new();
         self.each_segment(|segment| add_use(&mut by_name, &segment));
         let mut text = exposition(&counters, &gauges, by_name.iter().map(|(name, usage)| (&**name, usage)));
         text.push_str(&self.requests.exposition());
@@ -225,26 +213,10 @@ impl<E: Env> AdminApi<E> {
 
     fn announcement(&self) -> Response {
         let Some(announcer) = &self.announcer else { return no_such_route() };
-        // The first page is enough to find out whether nodes use the embedded service.
+        // The first page is enough to see whether nodes use the embedded service.
         let mut nodes = Vec::new();
         self.view.segments(0, SEGMENTS_PER_PAGE, &mut |segment| nodes.push(segment.endpoint.to_owned()));
         json(StatusCode::OK, &announcer.announcement(&nodes))
-    }
-
-    fn clients(&self) -> Response {
-        let mut heartbeats = BTreeMap::new();
-        let mut cursor = Some(0);
-        while let Some(at) = cursor {
-            cursor = self.view.heartbeats(at, SEGMENTS_PER_PAGE, &mut |client, age| {
-                heartbeats.insert(client.to_string(), age);
-            });
-        }
-        let milliseconds = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-        let clients = heartbeats
-            .into_iter()
-            .map(|(client_id, age)| ClientHeartbeat { client_id, last_heartbeat_ms: milliseconds(age) })
-            .collect();
-        json(StatusCode::OK, &ClientHeartbeats { schema: CLIENTS_SCHEMA, clients })
     }
 
     fn all_keys(&self) -> Response {
@@ -261,16 +233,16 @@ impl<E: Env> AdminApi<E> {
         let body = match page() {
             Some((first, false)) => {
                 let mut first = Some(first);
-                ResponseBody::paged(move || first.take().or_else(|| page().map(|(keys, _)| keys)))
+                Body::paged(move || first.take().or_else(|| page().map(|(keys, _)| keys)))
             }
-            whole => ResponseBody::from(whole.map(|(keys, _)| keys).unwrap_or_default()),
+            whole => Body::from(whole.map(|(keys, _)| keys).unwrap_or_default()),
         };
         answer(StatusCode::OK, METRICS_TEXT, body)
     }
 
-    /// Removes all objects; leased ones only with `?force=true`. All tenants share one store, so `tenant_id` is ignored, as in upstream
-    /// without multi-tenancy. The walk continues even if the client disconnects.
-    async fn remove_all(&self, request: &HttpRequest) -> Response {
+    /// Remove all objects, leased ones only with `?force=true`. Tenants share one store here, so `tenant_id` selects nothing, as
+    /// upstream without multi-tenancy. The walk goes on when the caller does not wait for its end.
+    async fn remove_all(&self, request: &Request) -> Response {
         let (view, force) = (self.view.clone(), request.param("force") == Some("true"));
         let walk = tokio::spawn(async move {
             let (mut removed, mut next) = view.remove_slice(None, force);
@@ -284,7 +256,7 @@ impl<E: Env> AdminApi<E> {
             removed
         });
         match walk.await {
-            Ok(removed_count) => json(StatusCode::OK, &RemoveAllBody { success: true, removed_count }),
+            Ok(removed_count) => json(StatusCode::OK, &Removed { success: true, removed_count }),
             Err(_) => failure(StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::INTERNAL_ERROR, "INTERNAL_ERROR"),
         }
     }
@@ -300,10 +272,10 @@ impl<E: Env> AdminApi<E> {
 
     fn segments_detail(&self) -> Response {
         let mut details = Vec::new();
-        let mut by_name = BTreeMap::<String, SegmentUsage>::new();
+        let mut by_name = BTreeMap::<String, SegmentUse>::new();
         self.each_segment(|segment| {
             add_use(&mut by_name, &segment);
-            details.push(SegmentDetailBody {
+            details.push(SegmentDetail {
                 segment_name: segment.name.to_owned(),
                 segment_id: segment.id.to_string(),
                 client_id: segment.client.to_string(),
@@ -318,7 +290,7 @@ impl<E: Env> AdminApi<E> {
                 allocator_usage_percent: 0.0,
             });
         });
-        // As in upstream, usage is per name: the segments of one client share one value.
+        // Use is that of the name, as upstream says it: a client's several segments share one figure.
         for detail in &mut details {
             let Some(usage) = by_name.get(&detail.segment_name) else { continue };
             detail.allocator_used_bytes = usage.used_bytes;
@@ -327,12 +299,12 @@ impl<E: Env> AdminApi<E> {
                 detail.allocator_usage_percent = 100.0 * usage.used_bytes as f64 / usage.capacity_bytes as f64;
             }
         }
-        json(StatusCode::OK, &SegmentsDetailBody { total_segments: details.len(), segments: details })
+        json(StatusCode::OK, &SegmentsDetail { total_segments: details.len(), segments: details })
     }
 
-    fn query_segment(&self, request: &HttpRequest) -> Response {
+    fn query_segment(&self, request: &Request) -> Response {
         let name = decode(request.param("segment").unwrap_or_default());
-        let mut found = None::<SegmentUsage>;
+        let mut found = None::<SegmentUse>;
         self.each_segment(|segment| {
             if segment.name.as_bytes() == &*name {
                 let usage = found.get_or_insert_default();
@@ -344,12 +316,12 @@ impl<E: Env> AdminApi<E> {
             return text(StatusCode::INTERNAL_SERVER_ERROR, METRICS_TEXT, "Failed to query segment".into());
         };
         let name = String::from_utf8_lossy(&name);
-        let SegmentUsage { used_bytes, capacity_bytes } = usage;
+        let SegmentUse { used_bytes, capacity_bytes } = usage;
         let body = format!("{name}\nUsed(bytes): {used_bytes}\nCapacity(bytes) : {capacity_bytes}\n");
         text(StatusCode::OK, METRICS_TEXT, body)
     }
 
-    fn segment_status(&self, request: &HttpRequest) -> Response {
+    fn segment_status(&self, request: &Request) -> Response {
         let Some(name) = request.param("segment").filter(|name| !name.is_empty()) else {
             return failure(StatusCode::BAD_REQUEST, ErrorCode::INVALID_PARAMS, "Missing segment query parameter");
         };
@@ -365,7 +337,7 @@ impl<E: Env> AdminApi<E> {
         };
         json(
             StatusCode::OK,
-            &SegmentStatusBody {
+            &SegmentStatus {
                 success: true,
                 segment: &String::from_utf8_lossy(&name),
                 status,
@@ -376,30 +348,29 @@ impl<E: Env> AdminApi<E> {
         )
     }
 
-    fn query_key(&self, request: &HttpRequest) -> Response {
+    fn query_key(&self, request: &Request) -> Response {
         let key = decode(request.param("key").unwrap_or_default());
         match self.view.replicas(&key) {
-            Ok(replicas) => json(
-                StatusCode::OK,
-                &KeyReplicasBody { success: true, data: replicas.iter().map(ReplicaBody::from).collect() },
-            ),
+            Ok(replicas) => {
+                json(StatusCode::OK, &Found { success: true, data: replicas.iter().map(Replica::from).collect() })
+            }
             Err(code) => failure(StatusCode::NOT_FOUND, code, &name_of(code)),
         }
     }
 
-    /// The query is decoded before it is split at commas, as in upstream. So encoded commas separate keys, too.
-    fn batch_query_keys(&self, request: &HttpRequest) -> Response {
+    /// Decoded first and split at commas then, as upstream does: a client that encodes the commas means them all the same.
+    fn batch_query_keys(&self, request: &Request) -> Response {
         let keys = decode(request.param("keys").unwrap_or_default());
-        let mut unique = HashSet::<&[u8]>::new();
+        let mut seen = HashSet::<&[u8]>::new();
         let mut body = String::from("{\"success\":true,\"data\":{");
         for key in keys.split(|byte| *byte == b',').filter(|key| !key.is_empty()) {
-            if !unique.insert(key) {
+            if !seen.insert(key) {
                 continue;
             }
-            let comma = if unique.len() > 1 { "," } else { "" };
+            let comma = if seen.len() > 1 { "," } else { "" };
             let found = self.view.replicas(key);
-            let values = found.as_ref().ok().map(|found| found.iter().map(ReplicaBody::from).collect::<Vec<_>>());
-            let entry = BatchEntryBody {
+            let values = found.as_ref().ok().map(|found| found.iter().map(Replica::from).collect::<Vec<_>>());
+            let entry = BatchEntry {
                 ok: found.is_ok(),
                 error: found.as_ref().err().map(|code| name_of(*code)),
                 values,
@@ -409,14 +380,14 @@ impl<E: Env> AdminApi<E> {
             };
             let _ = write!(body, "{comma}{}:{}", to_json(&String::from_utf8_lossy(key)), to_json(&entry));
         }
-        if unique.is_empty() {
+        if seen.is_empty() {
             return answer(StatusCode::BAD_REQUEST, JSON, NO_KEYS);
         }
         body.push_str("}}");
         text(StatusCode::OK, JSON, body)
     }
 
-    /// Visits every mounted segment, one page at a time.
+    /// Every mounted segment, a page at a time.
     fn each_segment(&self, mut visit: impl FnMut(SegmentView<'_>)) {
         let mut cursor = Some(0);
         while let Some(at) = cursor {
@@ -425,9 +396,9 @@ impl<E: Env> AdminApi<E> {
     }
 }
 
-fn add_use(by_name: &mut BTreeMap<String, SegmentUsage>, segment: &SegmentView<'_>) {
+fn add_use(by_name: &mut BTreeMap<String, SegmentUse>, segment: &SegmentView<'_>) {
     if !by_name.contains_key(segment.name) {
-        by_name.insert(segment.name.to_owned(), SegmentUsage::default());
+        by_name.insert(segment.name.to_owned(), SegmentUse::default());
     }
     if let Some(usage) = by_name.get_mut(segment.name) {
         usage.used_bytes += segment.used_bytes;
@@ -448,10 +419,10 @@ fn to_json(value: &(impl Serialize + ?Sized)) -> String {
 }
 
 fn failure(status: StatusCode, code: ErrorCode, message: &str) -> Response {
-    json(status, &FailureBody { success: false, error_code: code.0, error_message: message })
+    json(status, &Failure { success: false, error_code: code.0, error_message: message })
 }
 
-/// The answer to service routes on a master that is not serving.
+/// What routes of the service plane answer on a master that does not serve.
 fn not_serving() -> Response {
     let code = ErrorCode::UNAVAILABLE_IN_CURRENT_MODE;
     failure(StatusCode::SERVICE_UNAVAILABLE, code, "service plane is not active")
@@ -462,7 +433,7 @@ fn name_of(code: ErrorCode) -> String {
 }
 
 #[derive(Serialize)]
-struct HealthBody<'a> {
+struct Health<'a> {
     status: &'a str,
     role: &'a str,
     ha_state: &'a str,
@@ -472,33 +443,33 @@ struct HealthBody<'a> {
 }
 
 #[derive(Serialize)]
-struct VersionBody<'a> {
+struct Version<'a> {
     version: &'a str,
     mooncake: &'a str,
 }
 
 #[derive(Serialize)]
-struct LeaderBody<'a> {
+struct Leader<'a> {
     present: bool,
     leader_address: Option<&'a str>,
     view_version: Option<u64>,
 }
 
 #[derive(Serialize)]
-struct FailureBody<'a> {
+struct Failure<'a> {
     success: bool,
     error_code: i32,
     error_message: &'a str,
 }
 
 #[derive(Serialize)]
-struct SegmentsDetailBody {
+struct SegmentsDetail {
     total_segments: usize,
-    segments: Vec<SegmentDetailBody>,
+    segments: Vec<SegmentDetail>,
 }
 
 #[derive(Serialize)]
-struct SegmentDetailBody {
+struct SegmentDetail {
     segment_name: String,
     segment_id: String,
     client_id: String,
@@ -514,7 +485,7 @@ struct SegmentDetailBody {
 }
 
 #[derive(Serialize)]
-struct SegmentStatusBody<'a> {
+struct SegmentStatus<'a> {
     success: bool,
     segment: &'a str,
     status: i32,
@@ -524,51 +495,39 @@ struct SegmentStatusBody<'a> {
 }
 
 #[derive(Serialize)]
-struct ClientHeartbeats {
-    schema: &'static str,
-    clients: Vec<ClientHeartbeat>,
-}
-
-#[derive(Serialize)]
-struct ClientHeartbeat {
-    client_id: String,
-    last_heartbeat_ms: u64,
-}
-
-#[derive(Serialize)]
-struct RemoveAllBody {
+struct Removed {
     success: bool,
     removed_count: u64,
 }
 
 #[derive(Serialize)]
-struct KeyReplicasBody<'a> {
+struct Found<'a> {
     success: bool,
-    data: Vec<ReplicaBody<'a>>,
+    data: Vec<Replica<'a>>,
 }
 
-/// The last three are for replica types that are not implemented yet.
+/// The last three are of kinds of replicas that are not here yet.
 #[derive(Serialize)]
-struct BatchEntryBody<'a> {
+struct BatchEntry<'a> {
     ok: bool,
     error: Option<String>,
-    values: Option<Vec<ReplicaBody<'a>>>,
+    values: Option<Vec<Replica<'a>>>,
     disk_values: Option<()>,
     local_disk_values: Option<()>,
     nof_values: Option<()>,
 }
 
 #[derive(Serialize)]
-struct ReplicaBody<'a> {
+struct Replica<'a> {
     size_: u64,
     buffer_address_: u64,
     protocol_: &'a str,
     transport_endpoint_: &'a str,
 }
 
-impl<'a> From<&'a ReplicaView> for ReplicaBody<'a> {
-    fn from(replica: &'a ReplicaView) -> ReplicaBody<'a> {
-        ReplicaBody {
+impl<'a> From<&'a ReplicaView> for Replica<'a> {
+    fn from(replica: &'a ReplicaView) -> Replica<'a> {
+        Replica {
             size_: replica.bytes,
             buffer_address_: replica.address,
             protocol_: &replica.protocol,
@@ -577,7 +536,7 @@ impl<'a> From<&'a ReplicaView> for ReplicaBody<'a> {
     }
 }
 
-/// A number with at most six significant digits and no trailing zeros, as C++ streams print it.
+/// A number with at most six significant digits and no trailing zeros, as C++ streams write one.
 struct SixDigits(f64);
 
 impl std::fmt::Display for SixDigits {
@@ -588,15 +547,15 @@ impl std::fmt::Display for SixDigits {
     }
 }
 
-/// The Mooncake release whose routes these are.
+/// The release of Mooncake whose routes these are.
 const MOONCAKE_VERSION: &str = "0.3.13";
 const JSON: &str = "application/json; charset=utf-8";
 const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
-/// Upstream uses this content type for all its plain texts.
+/// What upstream says of all its other texts too.
 const METRICS_TEXT: &str = "text/plain; version=0.0.4";
 const NO_KEYS: &str = "{\"success\":false,\"error\":\"No keys provided. Use ?keys=key1,key2,...\"}";
 const NO_KV_EVENTS: &str = "{\"enabled\":false,\"published_batches\":0,\"published_events\":0,\"dropped_events\":0,\"skipped_unparsed_keys\":0}";
-/// Copying a page takes some tens of microseconds with keys of 100 bytes.
+/// At 100 bytes a key, copying a page takes some tens of microseconds.
 const KEYS_PER_PAGE: usize = 512;
 const SEGMENTS_PER_PAGE: usize = 256;
 
@@ -605,7 +564,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_size_in_gib_has_at_most_six_digits() {
+    fn a_size_in_gib_has_six_digits_at_most() {
         for (bytes, text) in
             [(16u64 << 20, "0.015625"), (64 << 20, "0.0625"), (3_355_443_200, "3.125"), (1, "0.000000000931323")]
         {

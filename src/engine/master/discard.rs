@@ -1,27 +1,27 @@
-//! Replicas that no longer belong to an object but may still be written to. Their memory is quarantined before it is reused.
+//! Replicas that belong to no object any more but may still be written to: their memory waits before it is used again.
 
 use std::collections::BTreeMap;
 
 use crate::engine::base::Mono;
-use crate::engine::master::object::ReplicaRecord;
+use crate::engine::master::object::Replica;
 
-/// The quarantined replicas, ordered by the time at which they may be freed.
+/// The waiting replicas, by the time at which they may be freed.
 #[derive(Debug, Default)]
 pub(super) struct Discards {
-    waiting: BTreeMap<(Mono, u64), (ReplicaRecord, u64)>,
+    waiting: BTreeMap<(Mono, u64), (Replica, u64)>,
     bytes: u64,
 }
 
 impl Discards {
-    /// Quarantines `replica` of `bytes` bytes until `until`.
-    pub fn add(&mut self, replica: ReplicaRecord, bytes: u64, until: Mono) {
+    /// Keep `replica` of `bytes` until `until`.
+    pub fn add(&mut self, replica: Replica, bytes: u64, until: Mono) {
         self.bytes += bytes;
-        // Replica ids are unique, so no two keys are equal.
+        // Replica ids are unique, so no two entries fall together.
         self.waiting.insert((until, replica.id), (replica, bytes));
     }
 
-    /// Removes and returns a replica that may be freed now.
-    pub fn pop_due(&mut self, now: Mono) -> Option<(ReplicaRecord, u64)> {
+    /// One whose time has come.
+    pub fn pop_due(&mut self, now: Mono) -> Option<(Replica, u64)> {
         let entry = self.waiting.first_entry()?;
         if entry.key().0 > now {
             return None;
@@ -31,12 +31,12 @@ impl Discards {
         Some((replica, bytes))
     }
 
-    /// The time at which the next replica may be freed.
+    /// When the next one's time comes.
     pub fn first(&self) -> Option<Mono> {
         self.waiting.keys().next().map(|key| key.0)
     }
 
-    /// Returns the total number of quarantined bytes.
+    /// Bytes that wait.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -1,18 +1,15 @@
-//! Lookups. Every read grants the object a lease, which protects it.
+//! Calls that find objects and, by finding them, protect them: every read grants a lease.
 //!
-//! As in upstream, the end of the lease also determines the eviction order.
+//! The lease's end doubles as the clock of the eviction order, as upstream has it.
 
-use std::time::Duration;
-
-use crate::engine::base::{ClientId, ErrorCode, Mono};
-use crate::engine::master::refusal::MasterRefusal;
-use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
+use crate::engine::base::{ErrorCode, Mono};
+use crate::engine::master::code::Refusal;
 use crate::engine::master::state::MasterState;
 use crate::engine::master::view::{ReplicaView, SegmentView};
-use crate::engine::wire::types::{GetReplicaListResponse, ReplicaDescriptor, ReplicaLocation};
+use crate::engine::wire::types::{GetReplicaListResponse, Place, ReplicaDescriptor};
 
 impl MasterState {
-    /// Returns true if a complete object with this key exists, and leases it.
+    /// Is there a complete object with this key? It is leased then.
     pub fn exist(&mut self, now: Mono, key: &[u8]) -> bool {
         match self.find(key) {
             Some(at) if !self.objects[at].processing => {
@@ -23,16 +20,16 @@ impl MasterState {
         }
     }
 
-    /// Returns the object's replicas and leases it.
+    /// Where the object is. It is leased then.
     ///
     /// # Errors
     /// `NoObject`, `NotReady`.
-    pub fn replica_list(&mut self, now: Mono, key: &[u8]) -> Result<GetReplicaListResponse, MasterRefusal> {
+    pub fn replica_list(&mut self, now: Mono, key: &[u8]) -> Result<GetReplicaListResponse, Refusal> {
         self.counters.total_gets += 1;
-        let at = self.find(key).ok_or(MasterRefusal::NoObject)?;
+        let at = self.find(key).ok_or(Refusal::NoObject)?;
         let object = &self.objects[at];
         if object.processing {
-            return Err(MasterRefusal::NotReady);
+            return Err(Refusal::NotReady);
         }
         self.counters.mem_hits += 1;
         self.counters.mem_hit_bytes += object.size;
@@ -43,34 +40,33 @@ impl MasterState {
         Ok(GetReplicaListResponse { replicas: self.describe(at), lease_ttl_ms, object_checksum })
     }
 
-    /// Returns the replicas of a complete object and leases it. For lookups by regular expression, which upstream does not count as
-    /// reads.
+    /// Where the object is, if it is complete; it is leased then. For lookups by expression, which upstream does not count as reads.
     pub fn lease_replicas(&mut self, now: Mono, key: &[u8]) -> Option<Vec<ReplicaDescriptor>> {
         let at = self.find(key).filter(|at| !self.objects[*at].processing)?;
         self.grant_lease(at, now);
         Some(self.describe(at))
     }
 
-    /// Returns true if an object with this key exists, complete or not. Grants no lease.
-    pub fn contains_key(&mut self, key: &[u8]) -> bool {
+    /// Is there an object with this key, complete or not? Grants nothing.
+    pub fn is_known(&mut self, key: &[u8]) -> bool {
         self.find(key).is_some()
     }
 
-    /// Returns the object's replicas without a lease, for the admin API.
+    /// Where the object is, without a lease: for people who look, not for readers.
     ///
     /// # Errors
     /// `NoObject`, `NotReady`.
-    pub fn peek(&self, key: &[u8]) -> Result<Vec<ReplicaView>, MasterRefusal> {
-        let at = self.objects.find(self.objects.hash(key)).ok_or(MasterRefusal::NoObject)?;
+    pub fn peek(&self, key: &[u8]) -> Result<Vec<ReplicaView>, Refusal> {
+        let at = self.objects.find(self.objects.hash(key)).ok_or(Refusal::NoObject)?;
         let object = &self.objects[at];
         if !object.replicas().any(|replica| self.segments.is_readable(replica.segment)) {
-            return Err(MasterRefusal::NoObject);
+            return Err(Refusal::NoObject);
         }
         if object.processing {
-            return Err(MasterRefusal::NotReady);
+            return Err(Refusal::NotReady);
         }
-        let views = self.describe(at).into_iter().filter_map(|replica| match replica.location {
-            ReplicaLocation::Memory(buffer) => Some(ReplicaView {
+        let views = self.describe(at).into_iter().filter_map(|replica| match replica.place {
+            Place::Memory(buffer) => Some(ReplicaView {
                 bytes: buffer.size,
                 address: buffer.buffer_address,
                 protocol: buffer.protocol.to_string_lossy().into_owned(),
@@ -81,21 +77,21 @@ impl MasterState {
         Ok(views.collect())
     }
 
-    /// Extends the lease of the object and of its group to `now` + TTL.
-    pub(super) fn grant_lease(&mut self, at: ObjectSlot, now: Mono) {
+    /// Extend the object's lease, and its group's, to `now` + TTL.
+    pub(super) fn grant_lease(&mut self, at: u32, now: Mono) {
         let lease = now + self.policy.lease_ttl;
         self.order.touch(&mut self.objects, at, lease);
         if let Some(group) = self.objects[at].group() {
-            self.groups.extend_lease(group, lease);
+            self.groups.touch(group, lease);
         }
     }
 
-    /// Passes the mounted segments among the next `limit` slots from `cursor` to `visit`. Returns the next cursor, or `None` at the
-    /// end.
+    /// Up to `limit` slots from `cursor` on are looked at; the mounted segments in them are given to `visit`. Where to go on, or
+    /// `None` at the end.
     pub fn view_segments(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(SegmentView<'_>)) -> Option<u64> {
         let slots = u64::from(self.segments.slots());
         let end = slots.min(cursor.saturating_add(limit.max(1) as u64));
-        for slot in (cursor..end).filter_map(|slot| u32::try_from(slot).ok().map(SegmentSlot)) {
+        for slot in (cursor..end).filter_map(|slot| u32::try_from(slot).ok()) {
             let Some(mounted) = self.segments.get(slot) else { continue };
             let segment = &mounted.segment;
             visit(SegmentView {
@@ -113,31 +109,11 @@ impl MasterState {
         (end < slots).then_some(end)
     }
 
-    /// Calls `visit` with the client of each segment in up to `limit` slots from `cursor` on, and the time from its last call to `now`.
-    /// Returns where to continue, `None` at the end.
-    pub fn view_heartbeats(
-        &self,
-        now: Mono,
-        cursor: u64,
-        limit: usize,
-        visit: &mut dyn FnMut(ClientId, Duration),
-    ) -> Option<u64> {
-        let slots = u64::from(self.segments.slots());
-        let end = slots.min(cursor.saturating_add(limit.max(1) as u64));
-        for slot in (cursor..end).filter_map(|slot| u32::try_from(slot).ok().map(SegmentSlot)) {
-            let Some(mounted) = self.segments.get(slot) else { continue };
-            if let Some(deadline) = self.clients.deadline(mounted.client) {
-                visit(mounted.client, (now + self.policy.client_ttl).since(deadline));
-            }
-        }
-        (end < slots).then_some(end)
-    }
-
-    /// Passes the keys of the complete objects among the next `limit` slots from `cursor` to `visit`. Returns the next cursor, or
-    /// `None` at the end. An object that exists during the whole walk is visited exactly once.
+    /// Up to `limit` slots from `cursor` on are looked at; the keys of complete objects in them are given to `visit`. Where to go
+    /// on, or `None` at the end. An object that exists all the while is seen exactly once.
     pub fn keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> Option<u64> {
         let end = u64::from(self.objects.slots()).min(cursor.saturating_add(limit.max(1) as u64));
-        for at in (cursor..end).filter_map(|at| u32::try_from(at).ok().map(ObjectSlot)) {
+        for at in (cursor..end).filter_map(|at| u32::try_from(at).ok()) {
             let Some(object) = self.objects.get(at) else { continue };
             if !object.processing && object.replicas().any(|replica| self.segments.is_readable(replica.segment)) {
                 visit(self.objects.key(at));
@@ -147,8 +123,8 @@ impl MasterState {
     }
 }
 
-impl From<MasterRefusal> for ErrorCode {
-    fn from(refusal: MasterRefusal) -> ErrorCode {
+impl From<Refusal> for ErrorCode {
+    fn from(refusal: Refusal) -> ErrorCode {
         refusal.code()
     }
 }

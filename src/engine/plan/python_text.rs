@@ -18,6 +18,7 @@ pub enum PythonInt {
     Value(i128),
     /// A number beyond 127 bits.
     TooLarge,
+    /// A ValueError.
     Invalid,
 }
 

@@ -1,4 +1,4 @@
-//! Responses, in the formats of SGLang's routes.
+//! Answers, in the shapes of SGLang's routes.
 
 use std::sync::Arc;
 
@@ -7,52 +7,61 @@ use serde_json::{Value, json};
 
 use crate::engine::base::Mono;
 use crate::engine::sim::VERSION;
-use crate::engine::sim::ask::ApiRoute;
-use crate::engine::sim::counters::TierTokens;
-use crate::engine::sim::scheduler::{Admission, FinishReason};
+use crate::engine::sim::ask::Route;
+use crate::engine::sim::counters::ByTier;
+use crate::engine::sim::scheduler::{Admission, End};
 use crate::engine::sim::token;
 
-/// A point of the monotonic clock with its Unix time, to convert between the two.
+/// The wall clock at one instant of the other: instants become Unix seconds.
 #[derive(Clone, Copy, Debug)]
-pub struct WallClock {
-    /// Unix time in seconds.
+pub struct Clock {
+    /// Unix seconds.
     pub unix: f64,
+    /// The same instant.
     pub mono: Mono,
 }
 
-impl WallClock {
+impl Clock {
     fn at(&self, at: Mono) -> f64 {
         self.unix + (at.0 as f64 - self.mono.0 as f64) / 1e9
     }
 }
 
-/// Builds the frames of one response.
+/// What all answers to one request have in common.
 #[derive(Debug)]
-pub struct AnswerFrames {
-    pub route: ApiRoute,
+pub struct Frames {
+    /// Which route's.
+    pub route: Route,
+    /// Its id.
     pub id: String,
+    /// The model's name.
     pub model: Arc<str>,
+    /// Are frames deltas?
     pub incremental: bool,
-    /// Whether usage is sent at the end of a stream.
+    /// Is the usage to be told at the end of a stream?
     pub usage: bool,
-    /// Whether cached tokens are sent by tier.
+    /// Are the tiers to be told?
     pub details: bool,
+    /// Is there storage?
     pub storage: bool,
-    pub clock: WallClock,
+    /// The wall clock.
+    pub clock: Clock,
+    /// Tokens of the prompt.
     pub prompt: u64,
+    /// When it came.
     pub arrived: Mono,
     admission: Option<Admission>,
     sent: usize,
     text: String,
 }
 
-/// Name of the storage backend, as in SGLang.
+/// What storage is called, as SGLang's Mooncake backend is.
 pub const BACKEND: &str = "MooncakeStore";
 
-impl AnswerFrames {
-    /// Creates a builder for a response without tokens so far.
-    pub fn new(route: ApiRoute, id: String, model: Arc<str>, clock: WallClock) -> AnswerFrames {
-        AnswerFrames {
+impl Frames {
+    /// No token is there yet.
+    pub fn new(route: Route, id: String, model: Arc<str>, clock: Clock) -> Frames {
+        Frames {
             route,
             id,
             model,
@@ -69,11 +78,11 @@ impl AnswerFrames {
         }
     }
 
-    /// Returns the frames of the first token.
+    /// The first token is there, of this answer: its frames.
     pub fn first(&mut self, admission: Admission, at: Mono) -> Bytes {
         self.admission = Some(admission);
         let mut out = Vec::new();
-        if self.route == ApiRoute::Chat {
+        if self.route == Route::Chat {
             let role = json!({"role": "assistant", "content": "", "reasoning_content": null});
             frame(&mut out, &self.chunk("delta", &role, None));
         }
@@ -81,7 +90,7 @@ impl AnswerFrames {
         out.into()
     }
 
-    /// Returns the frame of a further token.
+    /// Another token is there: its frame.
     pub fn next(&mut self, at: Mono) -> Bytes {
         let mut out = Vec::new();
         self.token(&mut out, at);
@@ -94,30 +103,28 @@ impl AnswerFrames {
         self.sent += 1;
         let word = token::text(*id);
         match self.route {
-            ApiRoute::Generate => {
+            Route::Generate => {
                 self.text.push_str(&word);
                 let is_last = self.sent == admission.answer.len();
-                // The last token is sent with the end.
+                // The last one comes with the end.
                 if !is_last {
                     let value = self.generated(if self.incremental { &word } else { &self.text }, at, None);
                     frame(out, &value);
                 }
             }
-            ApiRoute::Chat => {
-                frame(out, &self.chunk("delta", &json!({"content": word, "reasoning_content": null}), None))
-            }
-            ApiRoute::Completions => frame(out, &self.chunk("text", &json!(word), None)),
+            Route::Chat => frame(out, &self.chunk("delta", &json!({"content": word, "reasoning_content": null}), None)),
+            Route::Completions => frame(out, &self.chunk("text", &json!(word), None)),
         }
     }
 
-    /// Returns the last frames of a stream.
-    pub fn end(&mut self, end: FinishReason, at: Mono) -> Bytes {
+    /// It is over: the last frames of a stream.
+    pub fn end(&mut self, end: End, at: Mono) -> Bytes {
         let mut out = Vec::new();
         let reason = reason(end);
         match self.route {
-            ApiRoute::Generate => {
+            Route::Generate => {
                 let value = match (&self.admission, self.incremental) {
-                    (Some(admission), true) if end == FinishReason::Length => {
+                    (Some(admission), true) if end == End::Length => {
                         let word = token::text(admission.answer[self.sent - 1]);
                         self.generated(&word, at, Some(end))
                     }
@@ -126,10 +133,10 @@ impl AnswerFrames {
                 };
                 frame(&mut out, &value);
             }
-            ApiRoute::Chat => frame(&mut out, &self.chunk("delta", &json!({"reasoning_content": null}), Some(reason))),
-            ApiRoute::Completions => frame(&mut out, &self.chunk("text", &json!(""), Some(reason))),
+            Route::Chat => frame(&mut out, &self.chunk("delta", &json!({"reasoning_content": null}), Some(reason))),
+            Route::Completions => frame(&mut out, &self.chunk("text", &json!(""), Some(reason))),
         }
-        if self.route != ApiRoute::Generate {
+        if self.route != Route::Generate {
             let object = |more: Value| -> Value {
                 let mut value = self.head(true);
                 value["choices"] = json!([]);
@@ -149,19 +156,19 @@ impl AnswerFrames {
         out.into()
     }
 
-    /// Returns the whole response, if it is not streamed.
-    pub fn whole(&mut self, end: FinishReason, at: Mono) -> Value {
+    /// The whole answer, not streamed.
+    pub fn whole(&mut self, end: End, at: Mono) -> Value {
         let text: String = self.answered().iter().map(|id| token::text(*id)).collect();
         let choice = match self.route {
-            ApiRoute::Generate => {
+            Route::Generate => {
                 self.text = text;
                 return self.generated(&self.text, at, Some(end));
             }
-            ApiRoute::Chat => {
+            Route::Chat => {
                 json!({"index": 0, "message": {"role": "assistant", "content": text, "reasoning_content": null,
                 "tool_calls": null}, "logprobs": null, "finish_reason": reason(end), "matched_stop": null})
             }
-            ApiRoute::Completions => {
+            Route::Completions => {
                 json!({"index": 0, "text": text, "logprobs": null, "finish_reason": reason(end), "matched_stop": null})
             }
         };
@@ -175,7 +182,7 @@ impl AnswerFrames {
         value
     }
 
-    /// Counts a token of a response that is not streamed.
+    /// Count a token that is told with the others at the end.
     pub fn count(&mut self, admission: Option<Admission>) {
         if admission.is_some() {
             self.admission = admission;
@@ -187,17 +194,17 @@ impl AnswerFrames {
         self.admission.as_ref().map_or(&[], |admission| &admission.answer[..self.sent.min(admission.answer.len())])
     }
 
-    fn by_tier(&self) -> TierTokens {
-        self.admission.as_ref().map_or_else(TierTokens::default, |admission| admission.tokens)
+    fn by_tier(&self) -> ByTier {
+        self.admission.as_ref().map_or_else(ByTier::default, |admission| admission.tokens)
     }
 
     fn cached(&self) -> u64 {
-        let TierTokens { device, host, storage, .. } = self.by_tier();
+        let ByTier { device, host, storage, .. } = self.by_tier();
         device + host + storage
     }
 
     fn tiers(&self) -> Value {
-        let TierTokens { device, host, storage, .. } = self.by_tier();
+        let ByTier { device, host, storage, .. } = self.by_tier();
         match (self.cached(), self.storage) {
             (0, _) => Value::Null,
             (_, false) => json!({"device": device, "host": host}),
@@ -205,14 +212,14 @@ impl AnswerFrames {
         }
     }
 
-    /// Builds an object of `/generate`.
-    fn generated(&self, text: &str, at: Mono, end: Option<FinishReason>) -> Value {
+    /// An object of `/generate`.
+    fn generated(&self, text: &str, at: Mono, end: Option<End>) -> Value {
         let seconds = |admission: &Admission| admission.started.since(admission.arrived).as_secs_f64();
         let all = self.answered();
         let ids = if self.incremental && self.sent > 0 { &all[all.len() - 1..] } else { all };
         let finish = end.map(|end| match end {
-            FinishReason::Length => json!({"type": "length", "length": self.sent}),
-            FinishReason::Abort => json!({"type": "abort", "message": "Abort in waiting queue or in batch", "status_code": null, "err_type": null}),
+            End::Length => json!({"type": "length", "length": self.sent}),
+            End::Abort => json!({"type": "abort", "message": "Abort in waiting queue or in batch", "status_code": null, "err_type": null}),
         });
         let mut meta = json!({
             "id": self.id,
@@ -254,11 +261,11 @@ impl AnswerFrames {
         json!({"text": text, "output_ids": ids, "meta_info": meta})
     }
 
-    /// Builds the common members of the OpenAI objects.
+    /// What every object of OpenAI's routes begins with.
     fn head(&self, streamed: bool) -> Value {
         let object = match (self.route, streamed) {
-            (ApiRoute::Chat, true) => "chat.completion.chunk",
-            (ApiRoute::Chat, false) => "chat.completion",
+            (Route::Chat, true) => "chat.completion.chunk",
+            (Route::Chat, false) => "chat.completion",
             _ => "text_completion",
         };
         let created = self.clock.at(self.arrived) as u64;
@@ -269,7 +276,7 @@ impl AnswerFrames {
         let mut value = self.head(true);
         value["choices"] =
             json!([{"index": 0, key: what, "logprobs": null, "finish_reason": reason, "matched_stop": null}]);
-        if self.route == ApiRoute::Completions {
+        if self.route == Route::Completions {
             value["usage"] = Value::Null;
         }
         value
@@ -286,10 +293,10 @@ impl AnswerFrames {
     }
 }
 
-fn reason(end: FinishReason) -> &'static str {
+fn reason(end: End) -> &'static str {
     match end {
-        FinishReason::Length => "length",
-        FinishReason::Abort => "abort",
+        End::Length => "length",
+        End::Abort => "abort",
     }
 }
 
@@ -299,10 +306,10 @@ fn frame(out: &mut Vec<u8>, value: &Value) {
     out.extend_from_slice(b"\n\n");
 }
 
-/// Builds the error object of a route.
-pub fn error(route: ApiRoute, status: u16, says: &str) -> Value {
+/// What is wrong with a request, in the shape of its route.
+pub fn error(route: Route, status: u16, says: &str) -> Value {
     match route {
-        ApiRoute::Generate => json!({"error": {"message": says, "type": "invalid_request_error", "code": status}}),
+        Route::Generate => json!({"error": {"message": says, "type": "invalid_request_error", "code": status}}),
         _ => json!({"object": "error", "message": says, "type": "BadRequestError", "param": null, "code": status}),
     }
 }

@@ -1,58 +1,60 @@
-//! Configuration of a simulated endpoint: sizes and cost model.
+//! What is simulated: sizes, and what everything costs.
 
 use std::time::Duration;
 
 use crate::engine::plan::hicache::PREFETCH_THRESHOLD;
 
-/// Cost model. An engine step takes `step`, plus the time for the tokens whose prefill it computes or that it loads
-/// from the host.
+/// What work costs. A step of the engine takes `step`, and, where it computes prompts or brings pages back from the host, the time of
+/// those tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
-    /// Prefill throughput in tokens per second.
+    /// Tokens of prompts computed in a second.
     pub prefill_tokens_per_s: f64,
-    /// Duration of a decode step, in which every running request gets one token. Also the minimum duration of any
-    /// step.
+    /// A step in which every running request gets a token, and the least that any step takes.
     pub step: Duration,
-    /// Additional duration of a decode step per running request.
+    /// What each running request adds to a step.
     pub step_per_request: Duration,
-    /// Throughput of loads from host to device, in tokens per second.
+    /// Tokens brought from the host to the device in a second.
     pub load_back_tokens_per_s: f64,
-    /// Maximum throughput of reads from storage, in tokens per second. 0: as fast as the store.
+    /// Tokens read from storage in a second; 0: as fast as the store gives them. It never gives them faster.
     pub storage_tokens_per_s: f64,
 }
 
-/// Configuration of a simulated endpoint.
+/// A simulated endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
+    /// What the model is called.
     pub model: String,
-    /// Returns the number of tokens per page.
+    /// Tokens of a page.
     pub page_size: u64,
-    /// Device pool size in tokens.
+    /// Tokens of the device's pool.
     pub device_tokens: u64,
-    /// Host pool size in tokens. 0 disables HiCache.
+    /// Tokens of the host's pool; 0: no HiCache.
     pub host_tokens: u64,
+    /// Is there storage?
     pub storage: bool,
-    /// Minimum number of missing tokens for a lookup in storage.
+    /// Uncached tokens from which storage is asked.
     pub prefetch_threshold: u64,
-    /// KV bytes per token.
+    /// Bytes of a token's keys and values.
     pub bytes_per_token: u64,
-    /// Maximum tokens of prompt and answer.
+    /// Tokens of prompt and answer at most.
     pub context_length: u64,
-    /// Maximum number of running requests. Others wait.
+    /// Requests that run at once; others wait.
     pub running_max: usize,
-    /// Maximum number of waiting requests. Others are refused.
+    /// Requests that wait at once; others are refused.
     pub queue_max: usize,
-    /// Maximum prompt tokens computed in one step, if it has more than one prompt.
+    /// Tokens of prompts that one step computes, if there is more than one prompt in it.
     pub prefill_batch_tokens: u64,
-    /// Default answer length in tokens.
+    /// Tokens of an answer where none are asked for.
     pub output_tokens: u32,
-    /// Whether streams send deltas instead of the whole text so far.
+    /// Are streams deltas, rather than all so far?
     pub incremental: bool,
+    /// What work costs.
     pub cost: Cost,
 }
 
 impl Config {
-    /// Returns a small configuration: 64 tokens per page, 64 Ki tokens on the device, no HiCache.
+    /// A small one: 64 tokens a page, 64 Ki tokens on the device and no HiCache.
     pub fn small() -> Config {
         Config {
             model: "sim".to_owned(),
@@ -78,46 +80,52 @@ impl Config {
         }
     }
 
-    /// Returns the bytes of one of the two objects of a page.
+    /// Bytes of one of the two objects of a page.
     pub fn object_bytes(&self) -> u64 {
         (self.page_size * self.bytes_per_token / 2).max(1)
     }
 
-    /// Returns the maximum tokens of a prompt with its answer.
+    /// Tokens of the longest prompt with its answer.
     pub fn request_tokens_max(&self) -> u64 {
         let pages = self.device_tokens / self.page_size;
         self.context_length.min(pages.saturating_mul(self.page_size)).saturating_sub(1)
     }
 
-    /// Returns the answer length for a prompt of `prompt` tokens if `asked` tokens are requested. Like in SGLang, it
-    /// is cut to the available space.
+    /// The tokens of an answer to a prompt of `prompt` tokens, where `asked` are asked for: SGLang, too, cuts it to what there is room
+    /// for.
     ///
     /// # Errors
-    /// The prompt is empty, or exceeds the context length or the device pool.
-    pub fn answer_tokens(&self, prompt: u64, asked: Option<u32>) -> Result<u32, AdmissionError> {
+    /// The prompt itself is too long, or empty.
+    pub fn answer_tokens(&self, prompt: u64, asked: Option<u32>) -> Result<u32, Refused> {
         let max = self.request_tokens_max();
         if prompt == 0 {
-            return Err(AdmissionError::Empty);
+            return Err(Refused::Empty);
         }
         if prompt >= max {
-            return Err(AdmissionError::TooLong { prompt, max });
+            return Err(Refused::TooLong { prompt, max });
         }
         let asked = asked.unwrap_or(self.output_tokens).max(1);
         Ok(asked.min(u32::try_from(max - prompt).unwrap_or(u32::MAX)))
     }
 }
 
-/// Why a request is refused.
+/// Why a request is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AdmissionError {
-    /// The prompt has no tokens.
+pub enum Refused {
+    /// It has no tokens.
     #[error("The prompt has no tokens.")]
     Empty,
-    /// The prompt does not fit.
+    /// It does not fit.
     #[error(
-        "The input ({prompt} tokens) is longer than this server supports ({max} tokens: context length or KV pool)."
+        "The input ({prompt} tokens) is longer than what this server holds ({max} tokens: the context length, or the KV pool)."
     )]
-    TooLong { prompt: u64, max: u64 },
+    TooLong {
+        /// Its tokens.
+        prompt: u64,
+        /// What fits.
+        max: u64,
+    },
+    /// Too many wait.
     #[error("The request queue is full.")]
     QueueFull,
 }

@@ -1,13 +1,11 @@
-//! Simulator of an SGLang endpoint with HiCache, for laptops and CI. It has no model and no GPU, but caches like the
-//! real server.
+//! A simulator of a SGLang endpoint with HiCache, for laptops and CI: no model, no GPU, and the cache of the real one.
 //!
-//! The following is real: the radix tree over device and host, the page-granular matching, the queue, and storage.
-//! The tree is that of [`crate::engine::plan::hicache`], which is tested against recordings of a real SGLang. Storage
-//! is any Mooncake store, accessed with the real client. The following is simulated: tokens follow a simple rule over
-//! bytes, answers derive from a hash of the prompt, and time follows a cost model. Every response identifies the
-//! simulator.
+//! What is real: the radix tree over device and host (the one of [`crate::engine::plan::hicache`], which records of a real SGLang hold
+//! to it), the page-exact rule, the queue, and storage, which is any Mooncake store, through the real client. What is not: tokens are a
+//! stated rule over bytes, answers come from the prompt's hash, and time is a stated cost model. It says so in everything that it
+//! answers.
 //!
-//! [`scheduler`] is a state machine without clock or socket. `server` and `storage` connect it to them.
+//! [`scheduler`] is a state machine without clock and socket; `server` and `storage` are its shell.
 
 mod answer;
 mod ask;
@@ -21,11 +19,11 @@ mod server;
 pub mod storage;
 pub mod token;
 
-pub use config::{AdmissionError, Config, Cost};
-pub use server::{RunningSimulator, Simulator, start};
+pub use config::{Config, Cost, Refused};
+pub use server::{Running, Simulator, start};
 pub use storage::Storage;
 
-/// Header of every response, with the value `1`.
+/// The header that every answer has, with the value `1`.
 pub const HEADER: &str = "x-mcctl-simulator";
-/// Version string: `version` of `/server_info`, and `system_fingerprint` of OpenAI responses.
+/// What it calls itself: `version` of `/server_info`, `system_fingerprint` of OpenAI's answers.
 pub const VERSION: &str = concat!("mcctl-sim ", env!("CARGO_PKG_VERSION"), " (a simulator: no model ran)");

@@ -1,4 +1,4 @@
-//! HTTP routes around the [`Scheduler`], a task that advances its time, and tasks for its storage operations.
+//! The shell: HTTP routes around the [`Scheduler`], a task that lets its time go on, and tasks that carry out what it asks of storage.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,50 +14,48 @@ use tokio::task::JoinHandle;
 
 use crate::engine::base::HostPort;
 use crate::engine::env::Env;
-use crate::engine::http::{
-    self, BindError, Handler, HttpLimits, HttpRequest, Method, Response, ResponseBody, StatusCode, answer,
-};
-use crate::engine::sim::answer::{self, AnswerFrames, WallClock};
-use crate::engine::sim::ask::{self, ApiRoute, ParsedRequest};
-use crate::engine::sim::config::{AdmissionError, Config};
-use crate::engine::sim::scheduler::{Admission, FinishReason, HashedRequest, Scheduler, SchedulerEffect};
+use crate::engine::http::{self, BindError, Body, Handler, Limits, Method, Request, Response, StatusCode, answer};
+use crate::engine::sim::answer::{self, Clock, Frames};
+use crate::engine::sim::ask::{self, Route, Wanted};
+use crate::engine::sim::config::{Config, Refused};
+use crate::engine::sim::scheduler::{Admission, Effect, End, Prepared, Scheduler};
 use crate::engine::sim::storage::Storage;
 use crate::engine::sim::{HEADER, exposition, info};
 
-/// HTTP limits. A request of a million ids is about 8 MB of JSON.
-const LIMITS: HttpLimits = HttpLimits {
+/// A request of a million ids is some 8 MB of JSON.
+const LIMITS: Limits = Limits {
     connections_max: 16_384,
     header_bytes_max: 64 << 10,
     body_bytes_max: 32 << 20,
     bodies_bytes_max: 256 << 20,
     header: Duration::from_secs(300),
     body: Duration::from_secs(60),
-    // The head of a response that is not streamed is sent when the answer is complete.
+    // An answer that is not streamed begins when it is whole.
     answer: Duration::from_secs(6 * 3600),
     stall: Duration::from_secs(60),
     least_rate: 0,
     drain: Duration::from_secs(1),
 };
-/// Maximum number of pages queued for writing to storage. Further pages are dropped.
+/// Pages that wait to be written to storage; further ones are not.
 const WRITE_PAGES_MAX: u64 = 1 << 16;
-/// Interval at which a waiting flush checks whether the engine is idle.
+/// How often a flush looks whether the engine is idle.
 const FLUSH_POLL: Duration = Duration::from_millis(20);
-/// Maximum wait of a flush.
+/// The longest that a flush waits.
 const FLUSH_MAX: Duration = Duration::from_secs(600);
 
-/// A running simulator. Dropping it stops it.
-pub struct RunningSimulator {
-    http: http::HttpServer,
+/// A simulator that runs. Dropping it stops it.
+pub struct Running {
+    http: http::Running,
     tasks: Vec<JoinHandle<()>>,
 }
 
-impl RunningSimulator {
-    /// Returns the listen address.
+impl Running {
+    /// Where it listens.
     pub fn at(&self) -> &HostPort {
         self.http.at()
     }
 
-    /// Stops the simulator. Open streams are cut off.
+    /// Stop: streams under way are cut off soon.
     pub async fn stop(self) {
         for task in &self.tasks {
             task.abort();
@@ -66,56 +64,56 @@ impl RunningSimulator {
     }
 }
 
-/// HTTP handler of the simulated endpoint.
+/// A simulated endpoint.
 pub struct Simulator<E: Env> {
-    inner: Arc<SimShared<E>>,
+    inner: Arc<Inner<E>>,
 }
 
-struct SimShared<E: Env> {
+struct Inner<E: Env> {
     env: E,
     config: Config,
     model: Arc<str>,
-    clock: WallClock,
+    clock: Clock,
     storage: Option<Storage<E>>,
-    state: Mutex<SimState>,
-    /// Wakes the timer task when an event is due earlier than expected.
+    state: Mutex<State>,
+    /// Something happens sooner than was thought.
     sooner: Notify,
     writes: mpsc::UnboundedSender<Vec<u64>>,
-    /// Number of pages in `writes`.
+    /// Pages in `writes`.
     writing: AtomicU64,
 }
 
-struct SimState {
+struct State {
     scheduler: Scheduler,
-    listeners: HashMap<u64, mpsc::UnboundedSender<RequestEvent>>,
+    listeners: HashMap<u64, mpsc::UnboundedSender<Event>>,
     names: HashMap<u64, String>,
 }
 
-/// An event for the connection of a request.
-enum RequestEvent {
+/// What the listener of a request hears.
+enum Event {
     First(crate::engine::base::Mono, Admission),
     Token(crate::engine::base::Mono),
-    Finished(crate::engine::base::Mono, FinishReason),
+    Ended(crate::engine::base::Mono, End),
 }
 
-/// Starts a simulator with `config` at `at`. `config.storage` is set according to `storage`.
+/// Start a simulator of `config` at `at`, with `storage` if the configuration says that there is some.
 ///
 /// # Errors
-/// The address cannot be bound.
+/// The port cannot be taken.
 pub async fn start<E: Env>(
     env: E,
     at: &HostPort,
     config: Config,
     storage: Option<Storage<E>>,
-) -> Result<RunningSimulator, BindError> {
+) -> Result<Running, BindError> {
     let config = Config { storage: storage.is_some(), ..config };
     let (writes, written) = mpsc::unbounded_channel();
-    let clock = WallClock { unix: env.unix().0 as f64 / 1e3, mono: env.now() };
-    let inner = Arc::new(SimShared {
+    let clock = Clock { unix: env.unix().0 as f64 / 1e3, mono: env.now() };
+    let inner = Arc::new(Inner {
         model: config.model.as_str().into(),
         clock,
         storage,
-        state: Mutex::new(SimState {
+        state: Mutex::new(State {
             scheduler: Scheduler::new(config.clone()),
             listeners: HashMap::new(),
             names: HashMap::new(),
@@ -128,11 +126,11 @@ pub async fn start<E: Env>(
     });
     let http = http::start(env, at, LIMITS, Arc::new(Simulator { inner: inner.clone() })).await?;
     let tasks = vec![tokio::spawn(drive(inner.clone())), tokio::spawn(write_back(inner, written))];
-    Ok(RunningSimulator { http, tasks })
+    Ok(Running { http, tasks })
 }
 
-/// Advances the scheduler's time.
-async fn drive<E: Env>(inner: Arc<SimShared<E>>) {
+/// Let the scheduler's time go on.
+async fn drive<E: Env>(inner: Arc<Inner<E>>) {
     loop {
         let now = inner.env.now();
         let wake = inner.with(|scheduler| {
@@ -149,8 +147,8 @@ async fn drive<E: Env>(inner: Arc<SimShared<E>>) {
     }
 }
 
-/// Writes pages that were copied to the host to storage, one batch after the other.
-async fn write_back<E: Env>(inner: Arc<SimShared<E>>, mut writes: mpsc::UnboundedReceiver<Vec<u64>>) {
+/// Write to storage what the scheduler has copied to the host, one batch after the other.
+async fn write_back<E: Env>(inner: Arc<Inner<E>>, mut writes: mpsc::UnboundedReceiver<Vec<u64>>) {
     let Some(storage) = &inner.storage else { return };
     while let Some(pages) = writes.recv().await {
         let moved = storage.write(&pages).await;
@@ -161,12 +159,12 @@ async fn write_back<E: Env>(inner: Arc<SimShared<E>>, mut writes: mpsc::Unbounde
     }
 }
 
-impl<E: Env> SimShared<E> {
-    fn state(&self) -> MutexGuard<'_, SimState> {
+impl<E: Env> Inner<E> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `work` with the scheduler, then executes its effects.
+    /// Do `work` with the scheduler, then what it asks for.
     fn with<T>(self: &Arc<Self>, work: impl FnOnce(&mut Scheduler) -> T) -> T {
         let mut state = self.state();
         let done = work(&mut state.scheduler);
@@ -174,29 +172,29 @@ impl<E: Env> SimShared<E> {
         done
     }
 
-    fn carry_out(self: &Arc<Self>, state: &mut SimState) {
+    fn carry_out(self: &Arc<Self>, state: &mut State) {
         for effect in state.scheduler.effects() {
             match effect {
-                SchedulerEffect::First { id, at, admission } => notify(state, id, RequestEvent::First(at, admission)),
-                SchedulerEffect::Token { id, at } => notify(state, id, RequestEvent::Token(at)),
-                SchedulerEffect::Finished { id, at, end } => {
-                    notify(state, id, RequestEvent::Finished(at, end));
+                Effect::First { id, at, admission } => tell(state, id, Event::First(at, admission)),
+                Effect::Token { id, at } => tell(state, id, Event::Token(at)),
+                Effect::Ended { id, at, end } => {
+                    tell(state, id, Event::Ended(at, end));
                     state.listeners.remove(&id);
                     state.names.remove(&id);
                 }
-                SchedulerEffect::Lookup { id, pages } => self.storage_task(move |inner, storage| async move {
-                    let hit = storage.lookup(&pages).await;
+                Effect::Look { id, pages } => self.storage_task(move |inner, storage| async move {
+                    let hit = storage.look(&pages).await;
                     let now = inner.env.now();
-                    inner.with(|scheduler| scheduler.lookup_done(now, id, hit));
+                    inner.with(|scheduler| scheduler.looked(now, id, hit));
                     inner.sooner.notify_one();
                 }),
-                SchedulerEffect::Read { id, pages } => self.storage_task(move |inner, storage| async move {
+                Effect::Read { id, pages } => self.storage_task(move |inner, storage| async move {
                     let moved = storage.read(&pages).await;
                     let now = inner.env.now();
                     inner.with(|scheduler| scheduler.read(now, id, moved.pages, moved.took));
                     inner.sooner.notify_one();
                 }),
-                SchedulerEffect::Write { pages } => {
+                Effect::Write { pages } => {
                     let count = pages.len() as u64;
                     let is_full = self.writing.load(Ordering::Relaxed) + count > WRITE_PAGES_MAX;
                     if is_full || self.writes.send(pages).is_err() {
@@ -209,33 +207,33 @@ impl<E: Env> SimShared<E> {
         }
     }
 
-    /// Runs `work` with storage in a task of its own. There is at most one task per waiting request.
+    /// Run `work` with storage, in a task of its own. There are as many as there are requests that wait.
     fn storage_task<F: Future<Output = ()> + Send + 'static>(
         self: &Arc<Self>,
-        work: impl FnOnce(Arc<SimShared<E>>, Storage<E>) -> F,
+        work: impl FnOnce(Arc<Inner<E>>, Storage<E>) -> F,
     ) {
-        // Without storage the scheduler requests none of these operations.
+        // Without storage the scheduler asks nothing of it.
         if let Some(storage) = self.storage.clone() {
             tokio::spawn(work(self.clone(), storage));
         }
     }
 }
 
-fn notify(state: &SimState, id: u64, event: RequestEvent) {
+fn tell(state: &State, id: u64, event: Event) {
     if let Some(listener) = state.listeners.get(&id) {
-        // The receiver is gone if the client disconnected; its request is about to be aborted.
+        // Who does not listen any more has said so, or is about to.
         let _ = listener.send(event);
     }
 }
 
-/// A request with a connected client. Dropping it aborts the request.
-struct PendingRequest<E: Env> {
-    inner: Arc<SimShared<E>>,
+/// A request that somebody waits for; when nobody does any more, it gives its place up.
+struct Ticket<E: Env> {
+    inner: Arc<Inner<E>>,
     id: u64,
-    events: mpsc::UnboundedReceiver<RequestEvent>,
+    heard: mpsc::UnboundedReceiver<Event>,
 }
 
-impl<E: Env> Drop for PendingRequest<E> {
+impl<E: Env> Drop for Ticket<E> {
     fn drop(&mut self) {
         let now = self.inner.env.now();
         let mut state = self.inner.state();
@@ -249,7 +247,7 @@ impl<E: Env> Drop for PendingRequest<E> {
 }
 
 impl<E: Env> Handler for Simulator<E> {
-    async fn handle(&self, request: HttpRequest) -> Response {
+    async fn handle(&self, request: Request) -> Response {
         let mut response = self.route(request).await;
         response.headers_mut().insert(HeaderName::from_static(HEADER), HeaderValue::from_static("1"));
         response
@@ -257,14 +255,14 @@ impl<E: Env> Handler for Simulator<E> {
 }
 
 impl<E: Env> Simulator<E> {
-    async fn route(&self, request: HttpRequest) -> Response {
+    async fn route(&self, request: Request) -> Response {
         let inner = &self.inner;
         let path = request.path().trim_end_matches('/').to_owned();
         let (get, post) = (request.method == Method::GET, request.method == Method::POST);
         match (path.as_str(), get, post) {
-            ("/generate", _, true) => self.ask(ApiRoute::Generate, &request).await,
-            ("/v1/completions", _, true) => self.ask(ApiRoute::Completions, &request).await,
-            ("/v1/chat/completions", _, true) => self.ask(ApiRoute::Chat, &request).await,
+            ("/generate", _, true) => self.ask(Route::Generate, &request).await,
+            ("/v1/completions", _, true) => self.ask(Route::Completions, &request).await,
+            ("/v1/chat/completions", _, true) => self.ask(Route::Chat, &request).await,
             ("/health" | "/health_generate" | "/ready", true, _) => answer(StatusCode::OK, "", ""),
             ("/v1/models", true, _) => {
                 json_answer(StatusCode::OK, &info::models(&inner.config, inner.clock.unix as u64))
@@ -295,26 +293,26 @@ impl<E: Env> Simulator<E> {
         }
     }
 
-    async fn ask(&self, route: ApiRoute, request: &HttpRequest) -> Response {
+    async fn ask(&self, route: Route, request: &Request) -> Response {
         let refuse = |status: StatusCode, says: &str| json_answer(status, &answer::error(route, status.as_u16(), says));
-        let ParsedRequest { ask, id: name, usage, details } = match ask::read(route, &request.body) {
+        let Wanted { ask, id: name, usage, details } = match ask::read(route, &request.body) {
             Ok(wanted) => wanted,
-            Err(error) => return refuse(StatusCode::BAD_REQUEST, &error.to_string()),
+            Err(says) => return refuse(StatusCode::BAD_REQUEST, &says),
         };
         let inner = &self.inner;
         let (stream, prompt) = (ask.stream, ask.prompt.len() as u64);
         let name = name.unwrap_or_else(|| format!("{:016x}{:016x}", inner.env.rng(), inner.env.rng()));
-        let prepared = match HashedRequest::new(ask, &inner.config) {
+        let prepared = match Prepared::new(ask, &inner.config) {
             Ok(prepared) => prepared,
             Err(refused) => return refuse(StatusCode::BAD_REQUEST, &refused.to_string()),
         };
         let now = inner.env.now();
-        let (sender, events) = mpsc::unbounded_channel();
+        let (tell, heard) = mpsc::unbounded_channel();
         let arrived = {
             let mut state = inner.state();
             let arrived = state.scheduler.arrive(now, prepared);
             if let Ok(id) = arrived {
-                state.listeners.insert(id, sender);
+                state.listeners.insert(id, tell);
                 state.names.insert(id, name.clone());
             }
             inner.carry_out(&mut state);
@@ -322,17 +320,15 @@ impl<E: Env> Simulator<E> {
         };
         let id = match arrived {
             Ok(id) => id,
-            Err(refused @ AdmissionError::QueueFull) => {
-                return refuse(StatusCode::SERVICE_UNAVAILABLE, &refused.to_string());
-            }
+            Err(refused @ Refused::QueueFull) => return refuse(StatusCode::SERVICE_UNAVAILABLE, &refused.to_string()),
             Err(refused) => return refuse(StatusCode::BAD_REQUEST, &refused.to_string()),
         };
         inner.sooner.notify_one();
-        let mut frames = AnswerFrames::new(route, name, inner.model.clone(), inner.clock);
+        let mut frames = Frames::new(route, name, inner.model.clone(), inner.clock);
         frames.incremental = inner.config.incremental;
         frames.storage = inner.config.storage;
         (frames.usage, frames.details, frames.prompt, frames.arrived) = (usage, details, prompt, now);
-        let ticket = PendingRequest { inner: inner.clone(), id, events };
+        let ticket = Ticket { inner: inner.clone(), id, heard };
         match stream {
             true => streamed(frames, ticket),
             false => whole(frames, ticket).await,
@@ -343,7 +339,7 @@ impl<E: Env> Simulator<E> {
         let inner = &self.inner;
         let timeout = timeout.map_or(Ok(0.0), str::parse::<f64>).ok().filter(|seconds| *seconds >= 0.0);
         let Some(timeout) = timeout else {
-            return json_answer(StatusCode::BAD_REQUEST, &json!({"detail": "timeout must be a number of seconds"}));
+            return json_answer(StatusCode::BAD_REQUEST, &json!({"detail": "timeout is a number of seconds"}));
         };
         let until = inner.env.now() + Duration::try_from_secs_f64(timeout).unwrap_or(FLUSH_MAX).min(FLUSH_MAX);
         loop {
@@ -352,7 +348,7 @@ impl<E: Env> Simulator<E> {
                 return answer(
                     StatusCode::OK,
                     TEXT,
-                    "Cache flushed. (Simulator: device and host only; storage is unchanged.)\n",
+                    "Cache flushed. (A simulator's: device and host; storage is as it was.)\n",
                 );
             }
             if now >= until {
@@ -365,14 +361,14 @@ impl<E: Env> Simulator<E> {
 
     async fn clear(&self) -> Response {
         let Some(storage) = &self.inner.storage else {
-            return answer(StatusCode::BAD_REQUEST, TEXT, "no storage backend is configured\n");
+            return answer(StatusCode::BAD_REQUEST, TEXT, "There is no storage backend.\n");
         };
         match storage.clear().await {
             Ok(gone) => {
                 let says = format!("Hierarchical cache storage backend cleared. ({gone} objects; leased ones stay.)\n");
                 answer(StatusCode::OK, TEXT, says)
             }
-            Err(error) => answer(StatusCode::BAD_REQUEST, TEXT, format!("cannot clear storage: {error}\n")),
+            Err(error) => answer(StatusCode::BAD_REQUEST, TEXT, format!("Storage could not be cleared: {error}\n")),
         }
     }
 
@@ -383,14 +379,14 @@ impl<E: Env> Simulator<E> {
         if !all && begins.is_none() {
             return json_answer(
                 StatusCode::BAD_REQUEST,
-                &json!({"error": {"message": "rid or abort_all is required"}}),
+                &json!({"error": {"message": "rid or abort_all is to be given"}}),
             );
         }
         let now = self.inner.env.now();
         let mut state = self.inner.state();
         for id in state.scheduler.ids() {
-            let matches = all || state.names.get(&id).zip(begins).is_some_and(|(name, rid)| name.starts_with(rid));
-            if matches {
+            let is_meant = all || state.names.get(&id).zip(begins).is_some_and(|(name, rid)| name.starts_with(rid));
+            if is_meant {
                 state.scheduler.abort(now, id);
             }
         }
@@ -401,43 +397,43 @@ impl<E: Env> Simulator<E> {
     }
 }
 
-/// Builds a streamed response, with a frame per token.
-fn streamed<E: Env>(mut frames: AnswerFrames, mut ticket: PendingRequest<E>) -> Response {
+/// An answer of frames, each sent when its token is there.
+fn streamed<E: Env>(mut frames: Frames, mut ticket: Ticket<E>) -> Response {
     let mut over = false;
     let pieces = move |cx: &mut Context<'_>| {
         while !over {
-            let bytes = match ready!(ticket.events.poll_recv(cx)) {
+            let bytes = match ready!(ticket.heard.poll_recv(cx)) {
                 None => break,
-                Some(RequestEvent::First(at, admission)) => frames.first(admission, at),
-                Some(RequestEvent::Token(at)) => frames.next(at),
-                Some(RequestEvent::Finished(at, end)) => {
+                Some(Event::First(at, admission)) => frames.first(admission, at),
+                Some(Event::Token(at)) => frames.next(at),
+                Some(Event::Ended(at, end)) => {
                     over = true;
                     frames.end(end, at)
                 }
             };
-            // The last token of `/generate` is sent with the end.
+            // The last token of `/generate` is told with the end.
             if !bytes.is_empty() {
                 return Poll::Ready(Some(bytes));
             }
         }
         Poll::Ready(None)
     };
-    let mut response = Response::new(ResponseBody::Streamed(Box::new(pieces)));
+    let mut response = Response::new(Body::Streamed(Box::new(pieces)));
     let kind = HeaderValue::from_static("text/event-stream; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
 }
 
-/// Builds a response that is not streamed.
-async fn whole<E: Env>(mut frames: AnswerFrames, mut ticket: PendingRequest<E>) -> Response {
-    while let Some(event) = ticket.events.recv().await {
+/// An answer in one piece.
+async fn whole<E: Env>(mut frames: Frames, mut ticket: Ticket<E>) -> Response {
+    while let Some(event) = ticket.heard.recv().await {
         match event {
-            RequestEvent::First(_, admission) => frames.count(Some(admission)),
-            RequestEvent::Token(_) => frames.count(None),
-            RequestEvent::Finished(at, end) => return json_answer(StatusCode::OK, &frames.whole(end, at)),
+            Event::First(_, admission) => frames.count(Some(admission)),
+            Event::Token(_) => frames.count(None),
+            Event::Ended(at, end) => return json_answer(StatusCode::OK, &frames.whole(end, at)),
         }
     }
-    json_answer(StatusCode::SERVICE_UNAVAILABLE, &json!({"error": {"message": "the simulator is shutting down"}}))
+    json_answer(StatusCode::SERVICE_UNAVAILABLE, &json!({"error": {"message": "the simulator stops"}}))
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";

@@ -1,6 +1,6 @@
-//! The name of a node: the host that the operator configured, with a port of its own.
+//! The name under which a node appears: what the operator gave, with a port of its own.
 //!
-//! The port is part of the name and nothing listens on it. It is bound anyway, so that two nodes on one host cannot have the same
+//! The port names the node and is not listened on; it is bound all the same, so that two nodes of one host cannot take the same
 //! name. Upstream: `real_client.cpp`, `MC_STORE_CLIENT_MIN_PORT`, `MC_STORE_CLIENT_MAX_PORT`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
@@ -12,38 +12,41 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, sock
 use crate::engine::base::HostPort;
 use crate::engine::base::addr::{ParseAddrError, host_is_loopback};
 
-/// Upstream's port range for names.
+/// Upstream's range of ports for names.
 pub const PORTS: (u16, u16) = (12300, 14300);
-/// Maximum number of ports tried.
+/// Ports that are tried before giving up.
 const TRIES: u64 = 200;
 
-/// A node's name. Its port is reserved until this value is dropped.
+/// A node's name, reserved for as long as this lives.
 #[derive(Debug)]
 pub struct NodeName {
+    /// Host and port.
     pub name: HostPort,
-    /// Bound but not listening: a connection attempt to the name is refused at once.
+    /// Bound, but not listening: whoever mistakes the name for an address is refused at once.
     _reserved: Option<OwnedFd>,
 }
 
-/// Why a node has no name.
+/// No name could be made.
 #[derive(Debug, thiserror::Error)]
 pub enum NameError {
-    /// The configured host is invalid.
+    /// What the operator gave is no host.
     #[error(transparent)]
     Host(#[from] ParseAddrError),
-    #[error("no free port for the node's name in {}..={} ({tries} tried); widen the range", range.0, range.1)]
+    /// No port was free.
+    #[error("no free port for the node's name in {}..={} ({tries} were tried); widen the range", range.0, range.1)]
     NoPort {
+        /// The range.
         range: (u16, u16),
-        /// Number of ports tried.
+        /// How many were tried.
         tries: u64,
     },
 }
 
 impl NodeName {
-    /// The name for `local_hostname`. If it has no port, one is chosen from `range` with `random`.
+    /// The name for `local_hostname`: taken as it is when it has a port, else with one from `range`, chosen by `random`.
     ///
     /// # Errors
-    /// The host is invalid, or no port is free.
+    /// The host is not one, or no port is free.
     pub fn reserve(
         local_hostname: &str,
         range: (u16, u16),
@@ -63,9 +66,9 @@ impl NodeName {
         Err(NameError::NoPort { range, tries: TRIES.min(span * 4) })
     }
 
-    /// Reserves the port of a configured name, too, if nothing is to listen on it. Returns false if another process on this host has
-    /// the port: most likely another node with the same name.
-    pub fn bind_port(&mut self) -> bool {
+    /// Reserve the port that came with the name, too, where nothing else is to listen on it; `false` when somebody on this host
+    /// has it: most likely another node of the same name.
+    pub fn hold(&mut self) -> bool {
         if self._reserved.is_some() {
             return true;
         }
@@ -73,17 +76,17 @@ impl NodeName {
         match reserve_port(address, self.name.port) {
             Ok(reserved) => self._reserved = Some(reserved),
             Err(Errno::EADDRINUSE) => return false,
-            // The name belongs to another host (an address in front of this one), or the port is privileged.
+            // The name is one of another host (an address in front of this one), or the port a privileged one.
             Err(_) => {}
         }
         true
     }
 }
 
-/// The host id that a node or client reports, so that a master can place objects near their writer: `configured` (`MOONCAKE_HOST_ID`), or
-/// the host of its name. Empty for hosts that do not identify a machine, such as `localhost`.
-pub fn host_id(local_hostname: &str, configured: Option<&str>) -> String {
-    let named = configured.map(str::trim).filter(|configured| !configured.is_empty()).unwrap_or(local_hostname.trim());
+/// The host that a node or client reports, so that a master can put objects near their writer: `given` (`MOONCAKE_HOST_ID`), else
+/// the host of its name. Empty for names that several hosts have, such as `localhost`.
+pub fn host_id(local_hostname: &str, given: Option<&str>) -> String {
+    let named = given.map(str::trim).filter(|given| !given.is_empty()).unwrap_or(local_hostname.trim());
     let host = HostPort::split(named).map_or_else(|_| named.to_owned(), |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let everywhere = host.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified());
@@ -101,13 +104,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_a_port_is_used_unchanged() {
+    fn a_name_with_a_port_is_taken_as_it_is() {
         let name = NodeName::reserve("node-1:7", PORTS, || 0).unwrap();
         assert_eq!(name.name.to_string(), "node-1:7");
     }
 
     #[test]
-    fn two_nodes_on_one_host_get_different_names() {
+    fn two_nodes_of_one_host_get_two_names() {
         let counter = std::cell::Cell::new(0);
         let random = || counter.replace(counter.get() + 1) / 2;
         let first = NodeName::reserve("127.0.0.1", (PORTS.0, PORTS.1), random).unwrap();
@@ -116,18 +119,18 @@ mod tests {
     }
 
     #[test]
-    fn a_configured_name_whose_port_is_bound_is_detected() {
+    fn a_name_that_another_node_holds_is_contested() {
         let chosen = NodeName::reserve("127.0.0.1", PORTS, rand_port()).unwrap();
-        let configured = chosen.name.to_string();
-        assert!(!NodeName::reserve(&configured, PORTS, || 0).unwrap().bind_port());
+        let given = chosen.name.to_string();
+        assert!(!NodeName::reserve(&given, PORTS, || 0).unwrap().hold());
         drop(chosen);
-        let mut first = NodeName::reserve(&configured, PORTS, || 0).unwrap();
-        assert!(first.bind_port() && first.bind_port());
-        assert!(!NodeName::reserve(&configured, PORTS, || 0).unwrap().bind_port());
-        assert!(NodeName::reserve("192.0.2.1:7", PORTS, || 0).unwrap().bind_port(), "not an address of this host");
+        let mut first = NodeName::reserve(&given, PORTS, || 0).unwrap();
+        assert!(first.hold() && first.hold());
+        assert!(!NodeName::reserve(&given, PORTS, || 0).unwrap().hold());
+        assert!(NodeName::reserve("192.0.2.1:7", PORTS, || 0).unwrap().hold(), "no address of this host");
     }
 
-    /// Random ports per process, because tests run concurrently, also in several processes.
+    /// Tests run at once, also in several processes.
     fn rand_port() -> impl FnMut() -> u64 {
         let mut state = u64::from(std::process::id());
         move || {
@@ -137,8 +140,8 @@ mod tests {
     }
 
     #[test]
-    fn a_loopback_or_unspecified_host_gives_no_host_id() {
-        for (name, configured, host) in [
+    fn a_host_that_many_machines_have_identifies_none() {
+        for (name, given, host) in [
             ("node-1:5000", None, "node-1"),
             ("node-1", Some("  "), "node-1"),
             ("10.0.0.7:12345", Some("rack-3"), "rack-3"),
@@ -150,12 +153,12 @@ mod tests {
             ("[::]:5000", None, ""),
             ("node-1", Some("localhost"), ""),
         ] {
-            assert_eq!(host_id(name, configured), host, "{name} {configured:?}");
+            assert_eq!(host_id(name, given), host, "{name} {given:?}");
         }
     }
 
     #[test]
-    fn an_invalid_host_is_refused() {
+    fn what_is_no_host_is_refused() {
         assert!(matches!(NodeName::reserve("a:b:c", PORTS, || 0), Err(NameError::Host(_))));
     }
 }

@@ -1,6 +1,6 @@
-//! Test objects for checks of a store.
+//! What a check of a store puts into it.
 
-/// Deterministic bytes in which every eight bytes differ, so that misplaced data is detected.
+/// Bytes that no mistake produces by chance: every eight of them are another number.
 pub fn payload(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed;
     let word = |_| {

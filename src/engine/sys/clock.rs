@@ -1,32 +1,33 @@
-//! Synchronization state of the kernel's wall clock. Only reads it; nothing is adjusted.
+//! How well the kernel's wall clock is kept, as the kernel knows it.
+//!
+//! Only reads: nothing is adjusted.
 
 use std::io;
 use std::time::Duration;
 
-/// Synchronization state of the wall clock.
+/// What the kernel says of its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClockSync {
-    /// Whether a daemon synchronizes the clock with others.
+pub struct Keeping {
+    /// Does a daemon keep it in step with others?
     pub synchronised: bool,
-    /// Maximum error as estimated by the kernel.
+    /// How far off it may be.
     pub error_max: Duration,
 }
 
-/// Reads the synchronization state from the kernel.
+/// Ask the kernel.
 ///
 /// # Errors
-/// Fails if the kernel refuses the call, as some sandboxes do.
-pub fn clock_sync() -> io::Result<ClockSync> {
-    // SAFETY: `timex` is a plain C structure of integers, for which all zeros is a valid value. Zero `modes` requests
-    // no change.
+/// It refuses (some sandboxes do).
+pub fn keeping() -> io::Result<Keeping> {
+    // SAFETY: `timex` is a plain C structure of integers, for which all zeros is a value; zero `modes` asks to change nothing.
     let mut state: libc::timex = unsafe { std::mem::zeroed() };
-    // SAFETY: `state` is a valid structure of the type that the call writes. It is exclusively borrowed for the call.
+    // SAFETY: `state` is a valid structure of the type that the call writes into, borrowed alone for the call.
     let rc = unsafe { libc::adjtimex(&raw mut state) };
     if rc < 0 {
         return Err(io::Error::last_os_error());
     }
     let error_max = Duration::from_micros(u64::try_from(state.maxerror).unwrap_or(u64::MAX));
-    Ok(ClockSync { synchronised: rc != libc::TIME_ERROR && state.status & libc::STA_UNSYNC == 0, error_max })
+    Ok(Keeping { synchronised: rc != libc::TIME_ERROR && state.status & libc::STA_UNSYNC == 0, error_max })
 }
 
 #[cfg(test)]
@@ -34,9 +35,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clock_sync_is_plausible_if_the_kernel_reports_it() {
-        if let Ok(clock_sync) = clock_sync() {
-            assert!(!clock_sync.synchronised || clock_sync.error_max < Duration::from_secs(60), "{clock_sync:?}");
+    fn the_kernel_answers_or_refuses() {
+        if let Ok(keeping) = keeping() {
+            assert!(!keeping.synchronised || keeping.error_max < Duration::from_secs(60), "{keeping:?}");
         }
     }
 }

@@ -1,13 +1,13 @@
-//! The limit of open files and sockets of this process.
+//! How many files and sockets this process may have open.
 
 use std::io;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Raises the soft limit of open files to `wanted`, or to the hard limit if that is lower. Returns the new limit.
+/// Allow `wanted` open files and sockets, as far as the hard limit goes; gives how many are allowed now.
 ///
 /// # Errors
-/// Fails with the error of `getrlimit` or `setrlimit`.
+/// What the system calls say.
 pub fn allow(wanted: u64) -> io::Result<u64> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     if soft >= wanted {
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sufficient_limit_is_not_changed() {
+    fn what_is_allowed_already_stays() {
         let now = allow(1).unwrap();
         assert!(now >= 1);
         assert_eq!(allow(now).unwrap(), now);

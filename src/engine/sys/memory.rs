@@ -1,126 +1,124 @@
-//! Memory that other processes may read and write at any time.
+//! A stretch of memory that other processes may read and write while we do.
 //!
-//! Peers write into registered memory without notice (one-sided operations), so nothing here returns a `&[u8]` or `&mut
-//! [u8]` to it. Bytes are copied in and out, through the range checks of this file. A reader sees unspecified bytes
-//! while a peer writes them, but nothing worse. Which process may write when is defined by the store's protocol, not
-//! here.
+//! Peers write into registered memory whenever they like (that is what one-sided operations are), so nothing here ever hands out a
+//! `&[u8]` or `&mut [u8]` to it: bytes go in and out by copying, through the range checks of this file. What a reader sees while a
+//! peer writes the same bytes is unspecified bytes, never anything else; who may write when is the store's protocol, not ours.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::engine::sys::pages::HugePageArena;
+use crate::engine::sys::pages::Arena;
 
-/// Owned memory at a fixed address. Share it in an `Arc`; the last owner frees it.
+/// The owner of a stretch of memory at a fixed address. Share it in an `Arc`; the last owner frees it.
 pub struct Memory {
     base: NonNull<u8>,
     len: usize,
-    home: MemoryBacking,
+    home: Home,
 }
 
-/// The allocation that holds the bytes. Determines how they are freed.
-pub(in crate::engine::sys) enum MemoryBacking {
-    /// A mapping of this size (at least `len`).
+/// Where the bytes live, and so how they are freed.
+pub(in crate::engine::sys) enum Home {
+    /// A mapping of this many bytes (at least `len`).
     Mapping { bytes: usize },
-    /// A former `Vec<u8>` of this capacity.
+    /// What was a `Vec<u8>` of this capacity.
     Vec { capacity: usize },
-    /// Part of an arena, which stays mapped until its last user is dropped.
-    Arena { _keeps: Arc<HugePageArena> },
+    /// Part of an arena, which stays mapped until its last user is gone.
+    Arena { _keeps: Arc<Arena> },
 }
 
 // SAFETY: `base` is owned by this value alone and is not tied to a thread.
 unsafe impl Send for Memory {}
-// SAFETY: all access through `&Memory` is by raw copies (see the module's documentation). No reference to the bytes is
-// ever created.
+// SAFETY: all access through `&Memory` is by raw copies (see the module's head); no reference to the bytes is ever made.
 unsafe impl Sync for Memory {}
 
-/// A range exceeds its memory.
+/// A range does not lie inside a stretch of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{len} bytes at offset {offset} do not fit into {size} bytes")]
 pub struct OutOfRange {
+    /// Where the range begins.
     pub offset: usize,
+    /// Its length, bytes.
     pub len: usize,
     /// Size of the memory, bytes.
     pub size: usize,
 }
 
 impl Memory {
-    /// Takes over the bytes of `vec` without a copy. [`Memory::into_vec`] returns them.
+    /// The bytes of `vec`, moved in without a copy. [`Memory::into_vec`] gives them back.
     pub fn from_vec(vec: Vec<u8>) -> Memory {
         let mut vec = ManuallyDrop::new(vec);
         let (len, capacity) = (vec.len(), vec.capacity());
-        let base = NonNull::new(vec.as_mut_ptr()).expect("a Vec's pointer is not null");
-        Memory { base, len, home: MemoryBacking::Vec { capacity } }
+        let base = NonNull::new(vec.as_mut_ptr()).expect("a Vec's pointer is never null");
+        Memory { base, len, home: Home::Vec { capacity } }
     }
 
     /// # Safety
-    /// `base` points to `len` readable and writable bytes that `home` keeps alive. Nothing else frees or references
-    /// them.
-    pub(in crate::engine::sys) unsafe fn from_parts(base: NonNull<u8>, len: usize, home: MemoryBacking) -> Memory {
+    /// `base` points to `len` readable and writable bytes that `home` keeps alive and that nobody else frees or references.
+    pub(in crate::engine::sys) unsafe fn from_parts(base: NonNull<u8>, len: usize, home: Home) -> Memory {
         Memory { base, len, home }
     }
 
-    /// Returns the bytes as a `Vec`: the original one without a copy, or a copy of a mapping.
+    /// The bytes as a `Vec`: the one that was moved in, without a copy, or a copy of a mapping.
     pub fn into_vec(self) -> Vec<u8> {
         match self.home {
-            MemoryBacking::Vec { capacity } => {
+            Home::Vec { capacity } => {
                 let this = ManuallyDrop::new(self);
-                // SAFETY: the three parts are those of the Vec that `from_vec` took apart, and `len` of its bytes are
-                // initialised. `this` is neither used nor dropped afterwards, so the Vec is the only owner.
+                // SAFETY: the three parts are those of the Vec that `from_vec` took apart, `len` of its bytes are initialised, and
+                // `this` is neither used nor dropped any more, so that the Vec is the only owner.
                 unsafe { Vec::from_raw_parts(this.base.as_ptr(), this.len, capacity) }
             }
-            MemoryBacking::Mapping { .. } | MemoryBacking::Arena { .. } => {
+            Home::Mapping { .. } | Home::Arena { .. } => {
                 let mut bytes = vec![0; self.len];
-                self.read_at(0, &mut bytes).expect("the buffer has the memory's length");
+                self.read_at(0, &mut bytes).expect("as long as the memory");
                 bytes
             }
         }
     }
 
-    /// The length in bytes.
+    /// Its length, bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the length is 0.
+    /// Has it no bytes?
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The virtual address in this process, by which peers address the bytes.
+    /// Its virtual address in this process: what peers use to name bytes in it.
     pub fn address(&self) -> u64 {
         self.base.as_ptr() as u64
     }
 
-    /// Copies `into.len()` bytes out.
+    /// Copy bytes out, as many as `into` holds.
     ///
     /// # Errors
-    /// Fails if the range exceeds the memory.
+    /// The range is not inside.
     pub fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<(), OutOfRange> {
         let from = self.range(offset, into.len())?;
-        // SAFETY: `from` is valid for `into.len()` bytes (just checked). `into` is an exclusive borrow, so they do not
-        // overlap. libc performs the copy instead of the compiler, because a peer may be writing these bytes.
+        // SAFETY: `from` is valid for `into.len()` bytes (just checked), `into` is an exclusive borrow, so they do not overlap. The
+        // copy is libc's and not the compiler's, because a peer may be writing these bytes meanwhile.
         unsafe { libc::memcpy(into.as_mut_ptr().cast(), from.as_ptr().cast(), into.len()) };
         Ok(())
     }
 
-    /// Copies `from` in.
+    /// Copy `from` in.
     ///
     /// # Errors
-    /// Fails if the range exceeds the memory.
+    /// The range is not inside.
     pub fn write_at(&self, offset: usize, from: &[u8]) -> Result<(), OutOfRange> {
         let into = self.range(offset, from.len())?;
-        // SAFETY: as in `read_at`, in the other direction. `from` is a shared borrow of other memory, since ours is
-        // never borrowed.
+        // SAFETY: as in `read_at`, the other way round; `from` is a shared borrow of other memory, since none is ever made of ours.
         unsafe { libc::memcpy(into.as_ptr().cast(), from.as_ptr().cast(), from.len()) };
         Ok(())
     }
 
-    /// Sets `len` bytes to `byte`.
+    /// Set `len` bytes to `byte`.
     ///
     /// # Errors
-    /// Fails if the range exceeds the memory.
+    /// The range is not inside.
     pub fn fill(&self, offset: usize, len: usize, byte: u8) -> Result<(), OutOfRange> {
         let into = self.range(offset, len)?;
         // SAFETY: `into` is valid for `len` bytes (just checked).
@@ -128,16 +126,16 @@ impl Memory {
         Ok(())
     }
 
-    /// Returns the part of `len` bytes at `offset`.
+    /// The part of `len` bytes at `offset`.
     ///
     /// # Errors
-    /// Fails if the range exceeds the memory.
+    /// The range is not inside.
     pub fn slice(self: &Arc<Self>, offset: usize, len: usize) -> Result<Slice, OutOfRange> {
         self.range(offset, len)?;
         Ok(Slice { memory: Arc::clone(self), offset, len })
     }
 
-    /// Returns a slice of the whole memory.
+    /// All of it.
     pub fn whole(self: &Arc<Self>) -> Slice {
         Slice { memory: Arc::clone(self), offset: 0, len: self.len }
     }
@@ -146,7 +144,7 @@ impl Memory {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(OutOfRange { offset, len, size: self.len });
         }
-        // SAFETY: `offset` is at most the length of the allocation, so the result is inside it or one past its end.
+        // SAFETY: `offset <= len of the allocation`, so the result is inside it or one past its end.
         Ok(unsafe { self.base.add(offset) })
     }
 }
@@ -154,17 +152,16 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         match self.home {
-            MemoryBacking::Mapping { bytes } => {
-                // SAFETY: `base` and `bytes` are those of a mapping that only this value owns. Nothing uses it
-                // afterwards.
+            Home::Mapping { bytes } => {
+                // SAFETY: `base` and `bytes` are those of a mapping that this value owns alone; nothing uses it after this.
                 let rc = unsafe { libc::munmap(self.base.as_ptr().cast(), bytes) };
-                debug_assert_eq!(rc, 0, "the mapping is owned and complete");
+                debug_assert_eq!(rc, 0, "the mapping is ours and whole");
             }
-            MemoryBacking::Vec { capacity } => {
-                // SAFETY: as in `into_vec`. This value is not used after its drop.
+            Home::Vec { capacity } => {
+                // SAFETY: as in `into_vec`; this value is not used after its drop.
                 drop(unsafe { Vec::from_raw_parts(self.base.as_ptr(), self.len, capacity) });
             }
-            MemoryBacking::Arena { .. } => {}
+            Home::Arena { .. } => {}
         }
     }
 }
@@ -175,7 +172,7 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// A range of a [`Memory`], checked when it was created. Keeps the memory alive. Cheap to clone.
+/// A checked part of a [`Memory`], which it keeps alive. Cheap to clone.
 #[derive(Clone)]
 pub struct Slice {
     memory: Arc<Memory>,
@@ -184,35 +181,35 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// The memory that contains it.
+    /// The memory it is a part of.
     pub fn memory(&self) -> &Arc<Memory> {
         &self.memory
     }
 
-    /// Offset in the memory, bytes.
+    /// Where it begins in the memory, bytes.
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// The length in bytes.
+    /// Its length, bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the length is 0.
+    /// Has it no bytes?
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The virtual address in this process.
+    /// Its virtual address in this process.
     pub fn address(&self) -> u64 {
         self.memory.address() + self.offset as u64
     }
 
-    /// Returns the part of `len` bytes at `offset` of this slice.
+    /// The part of `len` bytes at `offset` of this part.
     ///
     /// # Errors
-    /// Fails if the range exceeds the slice.
+    /// The range is not inside.
     pub fn part(&self, offset: usize, len: usize) -> Result<Slice, OutOfRange> {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(OutOfRange { offset, len, size: self.len });
@@ -220,40 +217,39 @@ impl Slice {
         Ok(Slice { memory: Arc::clone(&self.memory), offset: self.offset + offset, len })
     }
 
-    /// Returns a copy of the bytes.
+    /// A copy of the bytes.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len];
-        self.memory.read_at(self.offset, &mut bytes).expect("range checked when the slice was created");
+        self.memory.read_at(self.offset, &mut bytes).expect("checked when it was made");
         bytes
     }
 
-    /// Copies the bytes of `from`, which must have the same length. The two may overlap.
+    /// Copy the bytes of `from`, which is as long as this, here. The two may overlap.
     ///
     /// # Errors
-    /// Fails if the lengths differ.
+    /// The lengths differ.
     pub fn copy_from(&self, from: &Slice) -> Result<(), OutOfRange> {
         if from.len != self.len {
             return Err(OutOfRange { offset: 0, len: from.len, size: self.len });
         }
-        // SAFETY: both ranges were checked when the slices were created, and are valid as long as the slices. memmove
-        // allows overlap.
+        // SAFETY: both ranges were checked when the slices were made and live as long as they do; memmove allows overlap.
         unsafe { libc::memmove(self.pointer(0).as_ptr().cast(), from.pointer(0).as_ptr().cast(), self.len) };
         Ok(())
     }
 
-    /// Copies `bytes` to the beginning of the slice, as many as fit. Returns their number.
+    /// Copy as many of `bytes` as there is room for to its beginning. How many.
     pub fn copy_from_bytes(&self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.len);
-        self.memory.write_at(self.offset, &bytes[..count]).expect("range checked when the slice was created");
+        self.memory.write_at(self.offset, &bytes[..count]).expect("checked when it was made");
         count
     }
 
-    /// The NUMA node of its first page. `None` if the page was never touched, or if the kernel does not report it.
+    /// The memory node that its first page is on; `None` where the page was never touched, or the kernel does not say.
     pub fn numa_node(&self) -> Option<u32> {
         let page = self.pointer(0).as_ptr().cast::<libc::c_void>();
         let mut node: libc::c_int = -1;
-        // SAFETY: without a list of nodes the call only queries and moves nothing. It reads one address, which it does
-        // not dereference as a pointer of this process, and writes one status.
+        // SAFETY: without a list of nodes the call moves nothing and only asks; it reads one address, which it does not follow as
+        // a pointer of ours, and writes one status.
         let rc = unsafe {
             let (pages, nodes) = (&raw const page, std::ptr::null::<libc::c_int>());
             libc::syscall(libc::SYS_move_pages, 0, 1usize, pages, nodes, &raw mut node, 0)
@@ -261,11 +257,9 @@ impl Slice {
         if rc == 0 { u32::try_from(node).ok() } else { None }
     }
 
-    /// A pointer to the byte at `at`, or to the end if `at` is beyond it. Valid up to the slice's end, as long as
-    /// `self` exists.
+    /// Its byte at `at`, or the end when there is none. Valid up to the slice's end, for as long as `self` lives.
     pub(in crate::engine::sys) fn pointer(&self, at: usize) -> NonNull<u8> {
-        // SAFETY: `offset + at` is inside the allocation or one past its end. The range was checked when the slice was
-        // created.
+        // SAFETY: `offset + at` is inside the allocation or one past its end: the range was checked when the slice was made.
         unsafe { self.memory.base.add(self.offset + at.min(self.len)) }
     }
 }
@@ -285,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_copied_at_an_offset() {
+    fn bytes_go_in_and_out_at_an_offset() {
         let memory = memory(100);
         memory.write_at(97, b"abc").unwrap();
         let mut out = [0; 4];
@@ -296,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn an_out_of_range_access_is_refused() {
+    fn a_range_outside_is_refused_with_its_numbers() {
         let memory = memory(10);
         let wrong = OutOfRange { offset: 8, len: 3, size: 10 };
         assert_eq!(memory.read_at(8, &mut [0; 3]), Err(wrong));

@@ -1,18 +1,18 @@
-//! Waits until a descriptor is readable, and wakes a thread that waits.
+//! Waiting until a descriptor has something to read, and waking somebody who waits so.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-/// Maximum number of descriptors per call.
+/// Most descriptors of one call.
 pub const WAIT_MAX: usize = 64;
 
-/// Waits until one of `fds`, at most [`WAIT_MAX`], is readable or broken (a read then fails), `timeout` has passed, or
-/// a signal has arrived. Bit `i` of the result stands for `fds[i]`.
+/// Wait until one of `fds`, at most [`WAIT_MAX`] of them, can be read (or is broken, which a read then tells), `timeout` is over, or
+/// a signal came: bit `i` of the answer stands for `fds[i]`.
 ///
 /// # Errors
-/// Fails with the error of `ppoll`, or if there are too many descriptors.
+/// What `ppoll` says; too many descriptors.
 pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<u64> {
     if fds.len() > WAIT_MAX {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -25,8 +25,7 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<u6
         tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: timeout.subsec_nanos().into(),
     };
-    // SAFETY: `list` has at least `fds.len()` entries (checked). The time is valid, and a null mask leaves the signals
-    // unchanged.
+    // SAFETY: `list` has at least `fds.len()` entries (checked), the time is valid, and a null mask leaves the signals as they are.
     let rc = unsafe { libc::ppoll(list.as_mut_ptr(), fds.len() as libc::nfds_t, &raw const time, std::ptr::null()) };
     if rc < 0 {
         let error = io::Error::last_os_error();
@@ -35,38 +34,38 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<u6
     Ok(list[..fds.len()].iter().enumerate().filter(|(_, p)| p.revents != 0).fold(0, |bits, (i, _)| bits | 1 << i))
 }
 
-/// An event that wakes threads which wait for its descriptor to become readable.
+/// Wakes who waits for its descriptor to be readable.
 #[derive(Debug)]
-pub struct WakeEvent(File);
+pub struct Wake(File);
 
-impl WakeEvent {
-    /// Creates an event that is not set.
+impl Wake {
+    /// A new one, not woken.
     ///
     /// # Errors
-    /// Fails if no descriptor is left.
-    pub fn new() -> io::Result<WakeEvent> {
-        // SAFETY: the call takes no pointers.
+    /// No descriptor is left.
+    pub fn new() -> io::Result<Wake> {
+        // SAFETY: no pointers.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor was just created and has no other owner.
-        Ok(WakeEvent(File::from(unsafe { OwnedFd::from_raw_fd(fd) })))
+        // SAFETY: the descriptor was just made and belongs to nobody else.
+        Ok(Wake(File::from(unsafe { OwnedFd::from_raw_fd(fd) })))
     }
 
-    /// Makes the descriptor readable, until [`clear`](WakeEvent::clear).
+    /// Make it readable. What was woken and not cleared stays so.
     pub fn wake(&self) {
-        // The only possible failure is a full counter, and then the descriptor is readable.
+        // The only failure is that the counter is full, and then it is readable.
         let _ = (&self.0).write(&1u64.to_ne_bytes());
     }
 
-    /// Makes the descriptor unreadable.
+    /// Make it not readable.
     pub fn clear(&self) {
         let _ = (&self.0).read(&mut [0; 8]);
     }
 }
 
-impl AsFd for WakeEvent {
+impl AsFd for Wake {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -77,8 +76,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wake_event_is_readable_until_cleared() {
-        let (one, other) = (WakeEvent::new().unwrap(), WakeEvent::new().unwrap());
+    fn what_is_woken_is_readable_until_it_is_cleared() {
+        let (one, other) = (Wake::new().unwrap(), Wake::new().unwrap());
         let both = [one.as_fd(), other.as_fd()];
         assert_eq!(wait_readable(&both, Duration::ZERO).unwrap(), 0);
         other.wake();

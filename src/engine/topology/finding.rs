@@ -8,6 +8,7 @@ use crate::engine::base::ByteSize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
+    /// Good to know.
     Note,
     /// RDMA, or a part of it, will not work as it is.
     Warning,
@@ -18,50 +19,109 @@ pub enum Level {
 pub enum Finding {
     /// A file is there and cannot be read.
     #[error("cannot read {path}: {reason}")]
-    Unreadable { path: String, reason: String },
+    Unreadable {
+        /// The file.
+        path: String,
+        /// The system's words.
+        reason: String,
+    },
     /// A file holds something else than the kernel writes there.
     #[error("{path} holds {text}, which is not {wanted}")]
     Odd {
+        /// The file.
         path: String,
         /// What it holds, fit for a line.
         text: String,
+        /// What was expected.
         wanted: &'static str,
     },
     /// A port carries nothing.
     #[error("port {port} is {state} ({physical})")]
-    PortDown { device: String, port: u32, state: String, physical: String },
+    PortDown {
+        /// The device.
+        device: String,
+        /// The port.
+        port: u32,
+        /// Its logical state.
+        state: String,
+        /// Its physical state.
+        physical: String,
+    },
     /// A port has no usable address.
     #[error("port {port} has no GID")]
-    NoGid { device: String, port: u32 },
+    NoGid {
+        /// The device.
+        device: String,
+        /// The port.
+        port: u32,
+    },
     /// A RoCE port has addresses of version 1 only.
     #[error("port {port} has RoCE v1 GIDs only: routers do not forward those, and Mooncake takes them last")]
-    RoceV1Only { device: String, port: u32 },
+    RoceV1Only {
+        /// The device.
+        device: String,
+        /// The port.
+        port: u32,
+    },
     /// A RoCE port has no address that comes from an IPv4 one.
     #[error("port {port} has no RoCE v2 GID with an IPv4 address, so its network device has none")]
-    NoIpv4Gid { device: String, port: u32 },
+    NoIpv4Gid {
+        /// The device.
+        device: String,
+        /// The port.
+        port: u32,
+    },
     /// Programs have no way to the device.
     #[error("it has no uverbs device: the kernel module ib_uverbs is not loaded")]
-    NoUverbs { device: String },
+    NoUverbs {
+        /// The device.
+        device: String,
+    },
     /// The way to the device is closed.
     #[error("{node} cannot be opened: {reason}")]
-    UverbsClosed { device: String, node: String, reason: String },
+    UverbsClosed {
+        /// The device.
+        device: String,
+        /// The device file.
+        node: String,
+        /// The system's words.
+        reason: String,
+    },
     /// It is an iWARP device.
     #[error("it speaks iWARP, whose connections are made by rdma_cm only: Mooncake's rdma protocol cannot use it")]
-    Iwarp { device: String },
+    Iwarp {
+        /// The device.
+        device: String,
+    },
     /// It is an eRDMA device.
     #[error("eRDMA takes Mooncake's connections only in its driver's compatibility mode, and has one GID, at index 0")]
-    Erdma { device: String },
+    Erdma {
+        /// The device.
+        device: String,
+    },
     /// It has no reliable connections.
     #[error("it has no reliable connections (EFA: SRD): Mooncake's rdma protocol cannot use it, its efa protocol can")]
-    Efa { device: String },
+    Efa {
+        /// The device.
+        device: String,
+    },
     /// It is made of software.
     #[error("it is software on a network device: for tests, not for speed")]
-    Software { device: String },
+    Software {
+        /// The device.
+        device: String,
+    },
     /// The user-space driver is absent.
     #[error(
         "its user-space driver, lib{provider}-rdmav*.so, is in none of the usual folders: libibverbs will not list it"
     )]
-    NoProvider { device: String, provider: String },
+    NoProvider {
+        /// The device.
+        device: String,
+        /// The driver's name.
+        provider: String,
+    },
+    /// libibverbs is absent.
     #[error("libibverbs.so.1 is in none of the usual folders: the original Mooncake does not start without it")]
     NoVerbsLibrary,
     /// Less memory can be registered than the host has.
@@ -74,14 +134,20 @@ pub enum Finding {
     },
     /// `MC_TE_FILTERS` names a device that is not there.
     #[error("MC_TE_FILTERS names {name}, which is no device of this host")]
-    FilterNamesNone { name: String },
+    FilterNamesNone {
+        /// The name.
+        name: String,
+    },
     /// `MC_GID_INDEX` names a row that is empty.
     #[error("{variable}={index}, but that row of the GID table of port {port} is empty")]
     EmptyGidRow {
+        /// The device.
         device: String,
         /// The variable that says so.
         variable: &'static str,
+        /// The row.
         index: u32,
+        /// The port.
         port: u32,
     },
 }

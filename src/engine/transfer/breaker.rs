@@ -1,7 +1,7 @@
-//! Circuit breaker for a peer: when to stop sending requests to it and when to try again. Pure: `now` is an argument.
+//! When to stop asking a peer that does not answer, and when to ask again. Pure: `now` comes in.
 //!
-//! The first failure opens the breaker, and callers fail at once. After a pause, one caller may send a probe. No caller
-//! waits long for it. Each failed probe doubles the pause, up to [`PAUSE_MAX`]. A successful probe closes the breaker.
+//! The first failure opens the breaker: callers fail at once. After a pause one probe may go out (whoever sends it, callers do not
+//! wait for it); each probe that fails doubles the pause, up to a bound; one that succeeds closes the breaker.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use crate::engine::base::Mono;
 
 /// The pause after the first failure.
 pub const PAUSE_MIN: Duration = Duration::from_millis(100);
-/// The longest pause. A peer that recovers is detected at most this late.
+/// The longest pause: how late a peer that came back may be noticed.
 pub const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// The state of one peer's breaker.
+/// Whether a peer may be asked.
 #[derive(Clone, Debug, Default)]
 pub struct Breaker {
-    state: BreakerState,
+    state: State,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-enum BreakerState {
+enum State {
     #[default]
     Closed,
     Open {
@@ -29,58 +29,59 @@ enum BreakerState {
     },
 }
 
-/// What a caller may do now.
+/// What a caller may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BreakerDecision {
+pub enum Verdict {
+    /// Ask.
     Ask,
-    /// Fail the call, but send a probe first and report its result. Given to one caller at a time.
+    /// Fail; but first send a probe, and say how it went. Given to one caller at a time.
     Probe,
-    /// A probe is in flight. Its result may arrive soon.
+    /// A probe is under way; its outcome may be near.
     Probing,
-    /// Fail the call. No probe is sent before this duration has passed.
+    /// Fail; there will be no probe before this time is over.
     Wait(Duration),
 }
 
 impl Breaker {
-    /// Decides whether a request to the peer may be sent at `now`.
-    pub fn verdict(&mut self, now: Mono) -> BreakerDecision {
+    /// May the peer be asked at `now`?
+    pub fn verdict(&mut self, now: Mono) -> Verdict {
         match &mut self.state {
-            BreakerState::Closed => BreakerDecision::Ask,
-            BreakerState::Open { probing: true, .. } => BreakerDecision::Probing,
-            BreakerState::Open { again, .. } if now < *again => BreakerDecision::Wait(again.since(now)),
-            BreakerState::Open { probing, .. } => {
+            State::Closed => Verdict::Ask,
+            State::Open { probing: true, .. } => Verdict::Probing,
+            State::Open { again, .. } if now < *again => Verdict::Wait(again.since(now)),
+            State::Open { probing, .. } => {
                 *probing = true;
-                BreakerDecision::Probe
+                Verdict::Probe
             }
         }
     }
 
-    /// Records a failure at `now`, of an operation or of the probe.
+    /// The peer failed at `now`: an operation, or the probe.
     pub fn failed(&mut self, now: Mono) {
         let pause = match self.state {
-            BreakerState::Closed => PAUSE_MIN,
-            BreakerState::Open { pause, probing: true, .. } => (pause * 2).min(PAUSE_MAX),
-            // A failure of an operation that started before the breaker opened adds no information.
-            BreakerState::Open { .. } => return,
+            State::Closed => PAUSE_MIN,
+            State::Open { pause, probing: true, .. } => (pause * 2).min(PAUSE_MAX),
+            // Operations that were under way when it opened say nothing new.
+            State::Open { .. } => return,
         };
-        self.state = BreakerState::Open { again: now + pause, pause, probing: false };
+        self.state = State::Open { again: now + pause, pause, probing: false };
     }
 
-    /// Records a successful answer of the peer.
+    /// The peer answered.
     pub fn succeeded(&mut self) {
-        self.state = BreakerState::Closed;
+        self.state = State::Closed;
     }
 
-    /// Whether the peer is considered down.
+    /// Is the peer taken for dead?
     pub fn is_open(&self) -> bool {
-        matches!(self.state, BreakerState::Open { .. })
+        matches!(self.state, State::Open { .. })
     }
 
-    /// The pause between probes. Zero while the breaker is closed.
+    /// The pause between probes; zero when the peer is well.
     pub fn pause(&self) -> Duration {
         match self.state {
-            BreakerState::Closed => Duration::ZERO,
-            BreakerState::Open { pause, .. } => pause,
+            State::Closed => Duration::ZERO,
+            State::Open { pause, .. } => pause,
         }
     }
 }
@@ -97,13 +98,13 @@ mod tests {
     #[test]
     fn after_the_first_failure_callers_fail_at_once_until_a_probe_is_due() {
         let mut breaker = Breaker::default();
-        assert_eq!(breaker.verdict(at(0)), BreakerDecision::Ask);
+        assert_eq!(breaker.verdict(at(0)), Verdict::Ask);
         breaker.failed(at(10));
-        assert_eq!(breaker.verdict(at(20)), BreakerDecision::Wait(Duration::from_millis(90)));
-        assert_eq!(breaker.verdict(at(110)), BreakerDecision::Probe);
-        assert_eq!(breaker.verdict(at(110)), BreakerDecision::Probing, "one probe at a time");
+        assert_eq!(breaker.verdict(at(20)), Verdict::Wait(Duration::from_millis(90)));
+        assert_eq!(breaker.verdict(at(110)), Verdict::Probe);
+        assert_eq!(breaker.verdict(at(110)), Verdict::Probing, "one probe at a time");
         breaker.succeeded();
-        assert_eq!(breaker.verdict(at(111)), BreakerDecision::Ask);
+        assert_eq!(breaker.verdict(at(111)), Verdict::Ask);
     }
 
     #[test]
@@ -114,7 +115,7 @@ mod tests {
         let mut pauses = vec![breaker.pause()];
         for _ in 0..8 {
             now = now + breaker.pause();
-            assert_eq!(breaker.verdict(now), BreakerDecision::Probe);
+            assert_eq!(breaker.verdict(now), Verdict::Probe);
             breaker.failed(now);
             pauses.push(breaker.pause());
         }
@@ -125,28 +126,28 @@ mod tests {
     }
 
     #[test]
-    fn failures_of_older_operations_do_not_extend_the_pause() {
+    fn operations_that_were_under_way_do_not_lengthen_the_pause() {
         let mut breaker = Breaker::default();
         breaker.failed(at(0));
         breaker.failed(at(50));
-        assert_eq!(breaker.verdict(at(100)), BreakerDecision::Probe);
+        assert_eq!(breaker.verdict(at(100)), Verdict::Probe);
     }
 
     proptest! {
         #[test]
-        fn a_dead_peer_is_probed_by_one_caller_at_least_every_pause_max(steps in proptest::collection::vec(1u64..3000, 1..60)) {
+        fn a_dead_peer_is_probed_at_least_every_bound_and_never_by_two_at_once(steps in proptest::collection::vec(1u64..3000, 1..60)) {
             let mut breaker = Breaker::default();
             let (mut now, mut last) = (at(0), at(0));
             breaker.failed(now);
             for step in steps {
                 now = now + Duration::from_millis(step);
                 match breaker.verdict(now) {
-                    BreakerDecision::Probe => {
-                        prop_assert_eq!(breaker.verdict(now), BreakerDecision::Probing);
+                    Verdict::Probe => {
+                        prop_assert_eq!(breaker.verdict(now), Verdict::Probing);
                         breaker.failed(now);
                         last = now;
                     }
-                    BreakerDecision::Wait(left) => prop_assert!(left <= PAUSE_MAX && now.since(last) <= PAUSE_MAX),
+                    Verdict::Wait(left) => prop_assert!(left <= PAUSE_MAX && now.since(last) <= PAUSE_MAX),
                     other => prop_assert!(false, "{:?}", other),
                 }
             }

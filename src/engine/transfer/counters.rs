@@ -1,103 +1,114 @@
-//! Transfer counters: bytes and operations, by peer and direction.
+//! What was moved, by whom and which way.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters of one engine since its start.
+/// Figures of one engine since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineCounters {
-    /// Reads and writes by peers in this engine's memory.
+    /// What peers read from our memory and wrote into it.
     pub served: Flow,
-    /// Reads and writes by this engine in peers' memory.
+    /// What we read from peers' memory and wrote into it.
     pub issued: Flow,
-    /// Reads and writes within this process.
+    /// What we read and wrote within this process.
     pub local: Flow,
-    /// Peers' requests refused because the range is not in memory that they may access.
+    /// Requests of peers that were refused: not in memory that they may reach.
     pub rejected: u64,
-    /// Data connections accepted since the start.
+    /// Data connections that peers opened.
     pub connections_accepted: u64,
     /// Data connections that peers have open.
     pub connections_open: u64,
-    /// Data connections closed at once because too many were open.
+    /// Data connections that were turned away because too many were open.
     pub connections_refused: u64,
-    /// Peers' messages dropped because the owner did not fetch them.
+    /// Messages of peers that were dropped because nobody fetched them.
     pub notices_dropped: u64,
 }
 
-/// Bytes and operations, by direction. A read is one from the initiator's point of view.
+/// Bytes and operations, each way. Read and written are as the initiator sees them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
+    /// Bytes read.
     pub read_bytes: u64,
+    /// Read operations.
     pub reads: u64,
+    /// Bytes written.
     pub written_bytes: u64,
+    /// Write operations.
     pub writes: u64,
+    /// Operations that failed.
     pub failures: u64,
 }
 
-/// Counters of requests that peers sent to this process.
+/// What peers did to a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TargetCounters {
+pub struct TargetFigures {
+    /// Bytes and operations.
     pub flow: Flow,
-    /// Refused requests.
+    /// Requests that were refused.
     pub rejected: u64,
-    /// Connections accepted since the start.
+    /// Connections since the start.
     pub accepted: u64,
+    /// Connections now.
     pub open: u64,
-    /// Connections refused because too many were open.
+    /// Connections that were one too many.
     pub refused: u64,
 }
 
-/// Counters of requests issued to one peer.
+/// What was issued to one peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerCounters {
+    /// The segment's name.
     pub segment: String,
-    /// The transport: `tcp`, `rdma`, or `memory` for this process's own segment.
-    pub transport: &'static str,
+    /// What its bytes are moved over: `tcp`, `rdma`, or `memory` for this process's own.
+    pub over: &'static str,
+    /// What was moved.
     pub flow: Flow,
-    /// Whether the peer is considered down.
+    /// Is it taken for dead?
     pub down: bool,
 }
 
-/// Counters of one RDMA device of an engine.
+/// One RDMA device of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RailCounters {
+pub struct RailFigures {
+    /// Its name.
     pub device: String,
     /// The port in use.
     pub port: u8,
-    /// The GID index and the GID.
+    /// Its address, and the row of the table.
     pub gid: String,
-    /// Whether the device is in use. False while its port is down or after the device failed.
+    /// Is it used? Not while its port is down, or when it failed.
     pub up: bool,
-    /// Peer devices with an endpoint, connected or not.
+    /// Peers' devices that it has a connection to, or is to have.
     pub endpoints: u64,
-    /// Connections established.
+    /// Connections that were made.
     pub connected: u64,
-    /// Connections closed because they failed, were replaced, or were no longer needed.
+    /// Connections that were given up: failed, replaced or no longer needed.
     pub retired: u64,
+    /// Work requests posted.
     pub requests: u64,
+    /// What failed.
     pub failures: RailFailures,
-    /// Bytes read through the device.
+    /// Bytes that we read by it.
     pub read_bytes: u64,
-    /// Bytes written through the device.
+    /// Bytes that we wrote by it.
     pub written_bytes: u64,
 }
 
-/// Failures on a device, by cause. Requests that were only flushed because another one on the same connection failed
-/// are not counted.
+/// What failed on a device, by whose it was. What failed only because something else on its connection did is not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RailFailures {
-    /// Connections that could not be established.
+    /// Connections that could not be made.
     pub connection: u64,
-    /// Requests that the device did not accept or could not execute.
+    /// Requests that the device did not take or could not carry out.
     pub device: u64,
-    /// Requests refused by the peer: the range is not in its registered memory.
+    /// Requests that the peer refused: not in memory that it has registered.
     pub refused: u64,
-    /// Requests that the peer's device did not answer correctly, and connections without progress.
+    /// Requests that the peer's device did not answer, or not as it should, and connections on which nothing moved.
     pub peer: u64,
 }
 
-/// A [`Flow`] that many threads update.
+/// [`Flow`] that many threads count into.
 #[derive(Debug, Default)]
-pub(in crate::engine::transfer) struct FlowMeter {
+pub(in crate::engine::transfer) struct Meter {
     read_bytes: AtomicU64,
     reads: AtomicU64,
     written_bytes: AtomicU64,
@@ -105,7 +116,7 @@ pub(in crate::engine::transfer) struct FlowMeter {
     failures: AtomicU64,
 }
 
-impl FlowMeter {
+impl Meter {
     pub(in crate::engine::transfer) fn read(&self, operations: u64, bytes: u64) {
         if operations > 0 {
             self.reads.fetch_add(operations, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The transfer engine: this process's segment, and access to those of others.
+//! The engine: our segment, and those of others.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
@@ -12,50 +12,50 @@ use crate::engine::base::{HostPort, Mono};
 use crate::engine::env::{Env, Listener, Net};
 use crate::engine::metadata::{MetadataClient, MetadataUri};
 use crate::engine::sys::{Memory, host};
-use crate::engine::transfer::config::{TransferConfig, TransferProtocol, TransferSettings};
-use crate::engine::transfer::control_plane::BlockingControlPlane;
-use crate::engine::transfer::counters::{EngineCounters, FlowMeter, PeerCounters, RailCounters};
-use crate::engine::transfer::directory::{ANSWER_LIMIT, OwnSegment, SegmentDirectory, SegmentResolver};
-use crate::engine::transfer::handshake::{self, HandshakeHandler, HandshakeLimits};
+use crate::engine::transfer::calls::Bridge;
+use crate::engine::transfer::config::{Protocol, TransferConfig, TransferSettings};
+use crate::engine::transfer::counters::{EngineCounters, Meter, PeerCounters, RailFigures};
+use crate::engine::transfer::directory::{ANSWER_LIMIT, Directory, Finder, OwnSegment};
+use crate::engine::transfer::handshake::{self, Answers, ServeLimits};
 use crate::engine::transfer::local::LocalPeer;
-use crate::engine::transfer::notifications::Notifications;
-use crate::engine::transfer::rdma::RdmaTransport;
-use crate::engine::transfer::rdma::path_probe::PathProbes;
+use crate::engine::transfer::notices::Notices;
+use crate::engine::transfer::rdma::Rdma;
+use crate::engine::transfer::rdma::trial::Trials;
 use crate::engine::transfer::region::{Access, Regions};
-use crate::engine::transfer::remote::{PendingTransfer, RemoteContext, RemoteSegment};
-use crate::engine::transfer::remote_table::{REMOTES_MAX, RemoteTable, TableFull};
-use crate::engine::transfer::tcp::TcpTransport;
-use crate::engine::transfer::transport::{ControlPlane, DataTransport, Deadline, Op};
-use crate::engine::transfer::{MonoClock, TransferError};
+use crate::engine::transfer::remote::{Context, Pending, Remote};
+use crate::engine::transfer::remotes::{Full, REMOTES_MAX, Remotes};
+use crate::engine::transfer::tcp::Tcp;
+use crate::engine::transfer::transport::{Calls, Deadline, Op, Transport};
+use crate::engine::transfer::{Clock, TransferError};
 use crate::engine::wire::json::{NotifyMessage, SegmentDescriptor};
 
-/// Number of handshake ports to try.
+/// Handshake ports that are tried.
 const PORT_TRIES: u32 = 500;
-/// Limit for opening a segment.
+/// How long opening a segment may take.
 const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
-/// Offers this process's memory to peers, and reads and writes theirs. Cheap to clone. Dropping the last clone closes
-/// it, but only [`shutdown`](TransferEngine::shutdown) removes its records from a metadata service.
+/// Offers this process's memory to peers, and reads and writes theirs. Cheap to clone; the last clone closes it, but only
+/// [`shutdown`](TransferEngine::shutdown) removes its records from a metadata service.
 #[derive(Clone)]
 pub struct TransferEngine {
-    inner: Arc<EngineInner>,
+    inner: Arc<Inner>,
 }
 
-struct EngineInner {
+struct Inner {
     name: String,
     endpoint: String,
     handshake: HostPort,
     regions: Arc<RwLock<Regions>>,
-    /// Serializes registrations, so that the transport and `regions` agree. Not held by readers of `regions`.
+    /// One registration at a time, so that the transport and `regions` agree. Not held by who only reads `regions`.
     registering: Mutex<()>,
-    transport: Arc<dyn DataTransport>,
-    context: Arc<RemoteContext>,
-    remotes: RwLock<RemoteTable<RemoteSegment>>,
-    notifications: Arc<Notifications>,
+    transport: Arc<dyn Transport>,
+    context: Arc<Context>,
+    remotes: RwLock<Remotes<Remote>>,
+    notices: Arc<Notices>,
     daemon: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Registered memory.
+/// A registered memory.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Registration {
     address: u64,
@@ -63,24 +63,24 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Returns the first address, as peers use it.
+    /// Where the memory begins, as peers address it.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Returns the length in bytes.
+    /// Its length, bytes.
     pub fn length(&self) -> u64 {
         self.length
     }
 }
 
 impl TransferEngine {
-    /// Starts an engine: binds the handshake and data ports, publishes the name, and answers peers. Must be called on a
-    /// tokio runtime, which then serves the handshake port.
+    /// Start: bind the handshake and data ports, make the name known, answer peers. Must be called on a tokio runtime, on which the
+    /// handshake port is then served.
     ///
     /// # Errors
-    /// Fails if the name or protocol is invalid, if no port is free, or if the metadata service refuses or does not
-    /// answer. Nothing is left running or registered then.
+    /// The name or protocol cannot be used, no port is free, the metadata service refuses or does not answer. Nothing is left
+    /// running or registered then.
     pub async fn start<E: Env>(config: TransferConfig, env: E) -> Result<TransferEngine, TransferError> {
         let settings = Arc::new(config.settings.clone());
         let service = match &config.metadata {
@@ -89,24 +89,24 @@ impl TransferEngine {
         };
         let (listener, handshake) = bind_handshake(&config, &env).await?;
         let (name, endpoint) = match service {
-            // Upstream writes the endpoint without brackets around IPv6.
+            // Upstream's form of the endpoint has no brackets around IPv6.
             None => (handshake.to_string(), format!("{}:{}", handshake.host, handshake.port)),
             Some(_) => (config.local_server_name.clone(), config.local_server_name.clone()),
         };
-        let clock: MonoClock = {
+        let clock: Clock = {
             let env = env.clone();
             Arc::new(move || env.now())
         };
         let regions = Arc::new(RwLock::new(Regions::default()));
-        let tcp = || -> Result<Arc<dyn DataTransport>, TransferError> {
+        let tcp = || -> Result<Arc<dyn Transport>, TransferError> {
             let (host, regions, rng) = (handshake.host.clone(), Arc::clone(&regions), || env.rng());
-            Ok(Arc::new(TcpTransport::start(host, regions, Arc::clone(&settings), Arc::clone(&clock), &rng)?))
+            Ok(Arc::new(Tcp::start(host, regions, Arc::clone(&settings), Arc::clone(&clock), &rng)?))
         };
         let transport = match config.protocol {
-            TransferProtocol::Tcp => tcp()?,
-            TransferProtocol::Rdma => match rdma(&name, &handshake, &config, &clock, &env) {
-                Err(error @ TransferError::NoRdma { .. }) if config.rdma.allow_tcp_fallback => {
-                    tracing::warn!(%error, "falling back to tcp, as configured; peers must use tcp too");
+            Protocol::Tcp => tcp()?,
+            Protocol::Rdma => match rdma(&name, &handshake, &config, &clock, &env) {
+                Err(error @ TransferError::NoRdma { .. }) if config.rdma.tcp_instead => {
+                    tracing::warn!(%error, "bytes go over tcp instead, as was allowed; peers have to as well");
                     tcp()?
                 }
                 started => started?,
@@ -121,45 +121,43 @@ impl TransferEngine {
                 Box::new(move || env.unix())
             },
         });
-        let finder =
-            SegmentResolver::new(env.clone(), Arc::clone(&own), handshake.clone(), Arc::clone(&settings), service);
-        let directory: Arc<dyn SegmentDirectory> = Arc::new(finder);
-        let control: Arc<dyn ControlPlane> =
-            Arc::new(BlockingControlPlane::new(Arc::clone(&directory), Handle::current()));
-        let notifications = Arc::new(Notifications::new(own, Arc::clone(&control)));
+        let finder = Finder::new(env.clone(), Arc::clone(&own), handshake.clone(), Arc::clone(&settings), service);
+        let directory: Arc<dyn Directory> = Arc::new(finder);
+        let calls: Arc<dyn Calls> = Arc::new(Bridge::new(Arc::clone(&directory), Handle::current()));
+        let notices = Arc::new(Notices::new(own, Arc::clone(&calls)));
         let runtime = Handle::current();
-        // A weak reference, because the directory holds the transport.
+        // Weakly: the directory leads back to the transport.
         let weak = Arc::downgrade(&directory);
         transport.on_change(Box::new(move || {
             let Some(directory) = weak.upgrade() else { return };
             runtime.spawn(async move {
                 if let Err(error) = directory.update().await {
-                    tracing::warn!(%error, "cannot publish the changed RDMA devices of this segment");
+                    tracing::warn!(%error, "what changed about this engine's devices is not announced");
                 }
             });
         }));
         directory.claim().await?;
         if let Err(error) = directory.publish().await {
-            // The caller needs the first error.
+            // The first error is the one to tell.
             let _ = directory.withdraw().await;
             return Err(error);
         }
-        let limits = HandshakeLimits { bytes_max: settings.handshake_bytes_max, ..HandshakeLimits::default() };
-        let answers: Arc<dyn HandshakeHandler> = Arc::clone(&notifications) as _;
+        let limits = ServeLimits { bytes_max: settings.handshake_bytes_max, ..ServeLimits::default() };
+        let answers: Arc<dyn Answers> = Arc::clone(&notices) as _;
         let daemon = tokio::spawn(handshake::serve(env, listener, answers, limits));
-        let context = RemoteContext {
+        let context = Context {
             directory,
             transport: Arc::clone(&transport),
             clock,
-            control,
+            calls,
             descriptor_age_max: settings.descriptor_age_max,
             stopped: AtomicBool::new(false),
-            issued: FlowMeter::default(),
-            local: FlowMeter::default(),
+            issued: Meter::default(),
+            local: Meter::default(),
         };
-        let remotes = RwLock::new(RemoteTable::new((context.clock)()));
+        let remotes = RwLock::new(Remotes::new((context.clock)()));
         let engine = TransferEngine {
-            inner: Arc::new(EngineInner {
+            inner: Arc::new(Inner {
                 name,
                 endpoint,
                 handshake,
@@ -168,7 +166,7 @@ impl TransferEngine {
                 transport,
                 context: Arc::new(context),
                 remotes,
-                notifications,
+                notices,
                 daemon: Mutex::new(Some(daemon)),
             }),
         };
@@ -178,50 +176,50 @@ impl TransferEngine {
         Ok(engine)
     }
 
-    /// Returns our segment's name, which peers open.
+    /// Our segment's name: what peers open.
     pub fn segment_name(&self) -> &str {
         &self.inner.name
     }
 
-    /// Returns the address by which a master identifies our segment (`te_endpoint`). With `P2PHANDSHAKE` it is
-    /// `host:port` of the handshake port (IPv6 without brackets, as upstream), else the segment's name.
+    /// What a master is told to reach our segment by (`te_endpoint`): `host:port` of the handshake port with `P2PHANDSHAKE` (IPv6
+    /// without brackets, as upstream), else the segment's name.
     pub fn endpoint(&self) -> &str {
         &self.inner.endpoint
     }
 
-    /// Returns the announced address of the handshake port.
+    /// Where the handshake port is, as announced.
     pub fn handshake(&self) -> &HostPort {
         &self.inner.handshake
     }
 
-    /// Returns upstream's name of the transport in use, `tcp` or `rdma`. It differs from the configured one if
-    /// [`RdmaOptions::allow_tcp_fallback`](crate::engine::transfer::RdmaOptions::allow_tcp_fallback) caused a fallback.
+    /// What bytes are moved over: upstream's word, `tcp` or `rdma`. Not what was asked for where that could not be had and
+    /// [`RdmaWish::tcp_instead`](crate::engine::transfer::RdmaWish::tcp_instead) allows it.
     pub fn protocol(&self) -> &'static str {
         self.inner.transport.protocol()
     }
 
-    /// Returns the port of TCP's data plane, or 0 with another transport.
+    /// The port of TCP's data plane; 0 with another transport.
     pub fn data_port(&self) -> u16 {
         self.inner.data_port()
     }
 
-    /// Whether `segment` is this engine's own.
+    /// Is `segment` this engine's own?
     pub fn is_own(&self, segment: &str) -> bool {
         segment == self.inner.name || segment == self.inner.endpoint
     }
 
-    /// Registers `memory`. Peers may access it from now on if `access` is [`Access::Remote`]. The engine shares
-    /// ownership until [`deregister`](TransferEngine::deregister).
+    /// Register `memory`: peers may reach it (with [`Access::Remote`]) from now on. The engine shares in owning it until
+    /// [`deregister`](TransferEngine::deregister).
     ///
     /// # Errors
-    /// Fails if the memory is empty or overlaps a registered region, if a device cannot register it, or if the metadata
-    /// service does not accept the new document. The memory is not registered then.
+    /// The memory is empty or overlaps a registered one, or the metadata service does not take the new document; then it is not
+    /// registered.
     pub async fn register(&self, memory: &Arc<Memory>, access: Access) -> Result<Registration, TransferError> {
         let mut done = self.register_all(&[(Arc::clone(memory), access)]).await?;
-        Ok(done.pop().expect("one registration per memory"))
+        Ok(done.pop().expect("one for one"))
     }
 
-    /// Registers several regions, all or none, and writes one document.
+    /// The same for several stretches of memory at once, with one document written: all or none.
     ///
     /// # Errors
     /// As [`register`](TransferEngine::register).
@@ -232,42 +230,42 @@ impl TransferEngine {
         let added = added.unwrap_or(Err(TransferError::Stopped))?;
         if announced && let Err(error) = self.inner.context.directory.publish().await {
             let inner = Arc::clone(&self.inner);
-            // A runtime that is shutting down does not run it. The engine is shutting down too then.
+            // A runtime at its end does not run it; the engine is at its end too then.
             let _ = tokio::task::spawn_blocking(move || inner.take_back(added)).await;
             return Err(error);
         }
         Ok(added)
     }
 
-    /// Removes a registration. Later requests of peers cannot access the memory. A request in flight may still do so,
-    /// and keeps the memory alive until it ends. (If the metadata service has lost our name but not our document, the
-    /// document announces the memory until [`republish`](TransferEngine::republish).)
+    /// Undo a registration: no request of a peer that comes after this reaches the memory. One that is under way may still be, and
+    /// keeps the memory alive as long. (Where the metadata service has lost our name but not our document, that still announces the
+    /// memory until [`republish`](TransferEngine::republish).)
     ///
     /// # Errors
-    /// Fails if the metadata service does not accept the new document, or if another engine has our name by now, whose
-    /// document is left alone. Peers cannot access the memory even then.
+    /// The metadata service does not take the new document, or another engine has our name by now and its document is left alone;
+    /// the memory is out of reach all the same.
     pub async fn deregister(&self, registration: Registration) -> Result<(), TransferError> {
         let (inner, address) = (Arc::clone(&self.inner), registration.address);
         let removed = tokio::task::spawn_blocking(move || inner.remove(address)).await;
-        // A runtime that is shutting down accepts no more work.
+        // A runtime at its end takes no more work.
         match removed.unwrap_or_else(|_| self.inner.remove(address)) {
             Some(Access::Remote) => self.inner.context.directory.update().await,
             _ => Ok(()),
         }
     }
 
-    /// Writes our records to the metadata service again, after it has lost them.
+    /// Write our records to the metadata service again, where it has lost them.
     ///
     /// # Errors
-    /// Fails if the service does not accept them, or if another engine has the name by now.
+    /// It does not take them, or another engine has the name by now.
     pub async fn republish(&self) -> Result<(), TransferError> {
         self.inner.context.directory.publish().await
     }
 
-    /// Returns the descriptor of `segment`, cached if possible.
+    /// The descriptor of `segment`, from memory if it is known.
     ///
     /// # Errors
-    /// Fails if the segment is unknown or its owner cannot be reached.
+    /// It is not known, or its owner cannot be reached.
     pub async fn open(&self, segment: &str) -> Result<Arc<SegmentDescriptor>, TransferError> {
         let now = (self.inner.context.clock)();
         let remote = self.inner.remote(segment, now)?;
@@ -276,7 +274,7 @@ impl TransferEngine {
         described.unwrap_or(Err(TransferError::Stopped))
     }
 
-    /// Drops the cached state of `segment`, so that the next use fetches it again.
+    /// Forget what is known of `segment`, so that the next use asks anew.
     pub fn forget(&self, segment: &str) {
         let now = (self.inner.context.clock)();
         let known = self.inner.known(segment, now);
@@ -285,70 +283,69 @@ impl TransferEngine {
         }
     }
 
-    /// Reads and writes `segment`'s memory; see [`PendingTransfer`]. `limit` applies to the whole batch.
-    pub fn submit(&self, segment: &str, ops: Vec<Op>, limit: Duration) -> PendingTransfer {
+    /// Read and write `segment`'s memory: see [`Pending`]. The batch has `limit` for all of it.
+    pub fn submit(&self, segment: &str, ops: Vec<Op>, limit: Duration) -> Pending {
         let now = (self.inner.context.clock)();
-        PendingTransfer { remote: self.inner.remote(segment, now), ops, deadline: Deadline::after(now, limit) }
+        Pending { remote: self.inner.remote(segment, now), ops, deadline: Deadline::after(now, limit) }
     }
 
-    /// Runs a batch from async code and returns the first error, if any.
+    /// [`submit`](TransferEngine::submit) for async code, all in one: the first error, if there is one.
     ///
     /// # Errors
-    /// Returns the error of the first operation that failed.
+    /// Of the first operation that failed.
     pub async fn transfer(&self, segment: &str, ops: Vec<Op>, limit: Duration) -> Result<(), TransferError> {
         self.submit(segment, ops, limit).finish().await.into_iter().collect()
     }
 
-    /// Sends a message to the engine of `segment`. Returns `false` if it does not accept it.
+    /// Send a message to the engine of `segment`; `false` when it does not take it.
     ///
     /// # Errors
-    /// Fails if the engine cannot be reached.
+    /// It cannot be reached.
     pub async fn notify(&self, segment: &str, name: &str, message: &str) -> Result<bool, TransferError> {
         let message = NotifyMessage { name: name.to_owned(), message: message.to_owned() };
         self.inner.context.directory.notify(segment, message).await
     }
 
-    /// Returns the messages that peers sent since the last call. The oldest may have been dropped if they were not
-    /// fetched for long.
-    pub fn take_notifications(&self) -> Vec<NotifyMessage> {
-        self.inner.notifications.take()
+    /// The messages that peers sent since the last call; the newest of them, when nobody fetched them for long.
+    pub fn take_notices(&self) -> Vec<NotifyMessage> {
+        self.inner.notices.take()
     }
 
-    /// Checks that the engine of `segment` answers.
+    /// Is the engine of `segment` there?
     ///
     /// # Errors
-    /// Fails if it does not answer.
+    /// No, and why.
     pub async fn probe(&self, segment: &str) -> Result<(), TransferError> {
         self.inner.context.directory.probe(segment, ANSWER_LIMIT).await
     }
 
-    /// Fetches the descriptor of `segment`. This engine need not be able to reach the segment.
+    /// The descriptor of `segment`, asked for anew; it need not be one that this engine can reach.
     ///
     /// # Errors
-    /// Fails if the segment is unknown or its owner cannot be reached within `limit`.
+    /// It is not known, or its owner cannot be reached within `limit`.
     pub async fn find(&self, segment: &str, limit: Duration) -> Result<SegmentDescriptor, TransferError> {
         self.inner.context.directory.find(segment, limit).await
     }
 
-    /// Probes every path to the segment of `descriptor`, each with connections of its own. `limit` applies to each
-    /// answer of the peer. Setting `stop` skips the remaining paths. TCP has no paths to probe.
+    /// Try every way to the segment of `descriptor`, each with connections of its own: `limit` for each answer of the peer. Those that
+    /// are left when `stop` is set are not tried. With TCP there are none.
     ///
     /// # Errors
-    /// Fails if the descriptor contains no reachable device.
-    pub async fn probe_paths(
+    /// The descriptor has nothing that can be reached.
+    pub async fn try_ways(
         &self,
         descriptor: SegmentDescriptor,
         limit: Duration,
         stop: Arc<AtomicBool>,
-    ) -> Result<PathProbes, TransferError> {
-        let (transport, control) = (Arc::clone(&self.inner.transport), Arc::clone(&self.inner.context.control));
-        let trying = move || transport.probe_paths(&descriptor, &*control, limit, &stop);
+    ) -> Result<Trials, TransferError> {
+        let (transport, calls) = (Arc::clone(&self.inner.transport), Arc::clone(&self.inner.context.calls));
+        let trying = move || transport.try_ways(&descriptor, &*calls, limit, &stop);
         tokio::task::spawn_blocking(trying).await.unwrap_or(Err(TransferError::Stopped))
     }
 
-    /// Returns the engine's counters.
+    /// What was moved so far.
     pub fn counters(&self) -> EngineCounters {
-        let target = self.inner.transport.counters();
+        let target = self.inner.transport.figures();
         EngineCounters {
             served: target.flow,
             issued: self.inner.context.issued.flow(),
@@ -357,26 +354,26 @@ impl TransferEngine {
             connections_accepted: target.accepted,
             connections_open: target.open,
             connections_refused: target.refused,
-            notices_dropped: self.inner.notifications.dropped(),
+            notices_dropped: self.inner.notices.dropped(),
         }
     }
 
-    /// Returns the RDMA devices in use with their counters. Empty with TCP.
-    pub fn rails(&self) -> Vec<RailCounters> {
+    /// The RDMA devices in use, and what went through each; none with TCP.
+    pub fn rails(&self) -> Vec<RailFigures> {
         self.inner.transport.rails()
     }
 
-    /// Returns the counters of each cached segment. (A segment that was not used for five minutes is dropped when
-    /// another one is used.)
+    /// What was moved to and from each segment that is remembered. (One that was not used for five minutes is forgotten when another
+    /// is used.)
     pub fn peers(&self) -> Vec<PeerCounters> {
         let remotes = self.inner.remotes.read().unwrap_or_else(PoisonError::into_inner);
         remotes.iter().map(|remote| remote.counters()).collect()
     }
 
-    /// Removes our records from the metadata service, closes all ports and connections, and releases all memory.
+    /// Remove our records from the metadata service, close all ports and connections, let go of all memory.
     ///
     /// # Errors
-    /// Fails if the records could not be removed. Everything else is done even then.
+    /// The records could not be removed; the rest is done all the same.
     pub async fn shutdown(&self) -> Result<(), TransferError> {
         let inner = &self.inner;
         if inner.context.stopped.swap(true, Ordering::Relaxed) {
@@ -386,7 +383,7 @@ impl TransferEngine {
         let daemon = inner.daemon.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(daemon) = daemon {
             daemon.abort();
-            // It ends as cancelled, as requested.
+            // It ends as cancelled, which is what was asked for.
             let _ = daemon.await;
         }
         let remotes = inner.remotes.write().unwrap_or_else(PoisonError::into_inner).take();
@@ -394,7 +391,7 @@ impl TransferEngine {
             remote.forget();
         }
         let transport = Arc::clone(&inner.transport);
-        // A panic there is the transport's; nothing is left to clean up.
+        // A panic there would be the transport's, and nothing is left to be done about it.
         let _ = tokio::task::spawn_blocking(move || transport.shutdown()).await;
         let regions = std::mem::take(&mut *inner.regions.write().unwrap_or_else(PoisonError::into_inner));
         drop(regions);
@@ -402,14 +399,14 @@ impl TransferEngine {
     }
 }
 
-impl EngineInner {
+impl Inner {
     fn data_port(&self) -> u16 {
         let mut document = SegmentDescriptor::default();
         self.transport.describe(&mut document);
         u16::try_from(document.tcp_data_port).unwrap_or(0)
     }
 
-    /// Registers all of `memories`, or none. Blocks: a device may pin every page.
+    /// Register all of `memories`, or none. Blocks: a device may pin every page.
     fn add(&self, memories: &[(Arc<Memory>, Access)]) -> Result<Vec<Registration>, TransferError> {
         let mut added: Vec<Registration> = Vec::with_capacity(memories.len());
         for (memory, access) in memories {
@@ -424,7 +421,7 @@ impl EngineInner {
 
     fn add_one(&self, memory: &Arc<Memory>, access: Access) -> Result<(), TransferError> {
         let _turn = self.registering.lock().unwrap_or_else(PoisonError::into_inner);
-        // Check before the device is involved.
+        // Before a device is troubled with it.
         self.regions().check(memory)?;
         let keys = self.transport.register(memory, access)?;
         let inserted = self.regions().insert(Arc::clone(memory), access, keys);
@@ -448,13 +445,13 @@ impl EngineInner {
         self.regions.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the cached state of `segment`, if any.
-    fn known(&self, segment: &str, now: Mono) -> Option<Arc<RemoteSegment>> {
+    /// What is known of `segment`, if it is known.
+    fn known(&self, segment: &str, now: Mono) -> Option<Arc<Remote>> {
         let segment = segment.trim_start_matches('/');
         self.remotes.read().unwrap_or_else(PoisonError::into_inner).get(segment, now)
     }
 
-    fn remote(&self, segment: &str, now: Mono) -> Result<Arc<RemoteSegment>, TransferError> {
+    fn remote(&self, segment: &str, now: Mono) -> Result<Arc<Remote>, TransferError> {
         let segment = segment.trim_start_matches('/');
         {
             let remotes = self.remotes.read().unwrap_or_else(PoisonError::into_inner);
@@ -469,21 +466,21 @@ impl EngineInner {
             let is_own = segment == self.name || segment == self.endpoint;
             is_own.then(|| LocalPeer::new(segment.to_owned(), Arc::clone(&self.regions)))
         };
-        let make = || RemoteSegment::new(segment.to_owned(), Arc::clone(&self.context), own());
-        // Dropped after the lock is released, since that closes connections.
-        let mut evicted = Vec::new();
+        let make = || Remote::new(segment.to_owned(), Arc::clone(&self.context), own());
+        // Dropped after the lock, since that closes lanes.
+        let mut gone = Vec::new();
         let mut remotes = self.remotes.write().unwrap_or_else(PoisonError::into_inner);
-        let found = remotes.get_or_insert(segment, now, &mut evicted, make);
-        evicted.extend(remotes.sweep(now));
+        let found = remotes.get_or_insert(segment, now, &mut gone, make);
+        gone.extend(remotes.sweep(now));
         drop(remotes);
-        if !evicted.is_empty() {
-            tracing::debug!(segments = evicted.len(), "dropped segments that were not used for five minutes");
+        if !gone.is_empty() {
+            tracing::debug!(segments = gone.len(), "segments that were not used for long are forgotten");
         }
-        found.map_err(|TableFull| TransferError::TooManyPeers { limit: REMOTES_MAX })
+        found.map_err(|Full| TransferError::TooManyPeers { limit: REMOTES_MAX })
     }
 }
 
-impl Drop for EngineInner {
+impl Drop for Inner {
     fn drop(&mut self) {
         if let Some(daemon) = self.daemon.lock().unwrap_or_else(PoisonError::into_inner).take() {
             daemon.abort();
@@ -491,14 +488,14 @@ impl Drop for EngineInner {
     }
 }
 
-/// Starts the RDMA transport.
+/// The RDMA transport.
 fn rdma<E: Env>(
     name: &str,
     handshake: &HostPort,
     config: &TransferConfig,
-    clock: &MonoClock,
+    clock: &Clock,
     env: &E,
-) -> Result<Arc<dyn DataTransport>, TransferError> {
+) -> Result<Arc<dyn Transport>, TransferError> {
     let settings = &config.settings.rdma;
     let server = match &settings.bind_address {
         Some(host) => HostPort::new(host.as_str(), handshake.port).to_string(),
@@ -508,10 +505,10 @@ fn rdma<E: Env>(
         let env = env.clone();
         Box::new(move || env.rng())
     };
-    Ok(Arc::new(RdmaTransport::start(server, &config.rdma, settings, Arc::clone(clock), lots)?))
+    Ok(Arc::new(Rdma::start(server, &config.rdma, settings, Arc::clone(clock), lots)?))
 }
 
-/// Binds the handshake port. Returns the listener and the address that peers use.
+/// Bind the handshake port, and say where peers find it.
 async fn bind_handshake<E: Env>(
     config: &TransferConfig,
     env: &E,
@@ -532,7 +529,7 @@ async fn bind_handshake<E: Env>(
         split()?.0
     } else {
         if config.local_server_name.is_empty() {
-            return Err(wrong("the name is empty".to_owned()));
+            return Err(wrong("it is empty".to_owned()));
         }
         announced(config)?
     };
@@ -540,7 +537,7 @@ async fn bind_handshake<E: Env>(
     Ok((listener, HostPort::new(host, port)))
 }
 
-/// Returns the host announced with a metadata service.
+/// The host that is announced with a metadata service.
 fn announced(config: &TransferConfig) -> Result<String, TransferError> {
     let settings = &config.settings;
     if let Some(host) = config.announce_host.as_ref().or(settings.bind_address.as_ref()) {
@@ -549,7 +546,7 @@ fn announced(config: &TransferConfig) -> Result<String, TransferError> {
     if let Some(address) = host::lan_address(settings.ipv6) {
         return Ok(address.to_string());
     }
-    // On a machine without a network, a name that is a loopback address is still usable.
+    // On a machine without a network, a name that is an address still says where we are.
     match HostPort::split(&config.local_server_name) {
         Ok((host, _)) if crate::engine::base::addr::host_is_loopback(&host) => Ok(host),
         _ => Err(TransferError::NoAddress),
@@ -575,8 +572,8 @@ async fn listen_in_range<E: Env>(
     Err(no_port(settings.ports.clone(), PORT_TRIES, last))
 }
 
-/// The address to bind for an announced `host`: the wildcard address of its family, or only the loopback if the
-/// loopback is announced. (Upstream always binds the wildcard address, and serves any client that finds the port.)
+/// All addresses of the family that `host` is announced in; but only the loopback when that is what is announced (upstream binds
+/// all even then, and serves whoever finds the port).
 fn wildcard(settings: &TransferSettings, host: &str, port: u16) -> HostPort {
     if let Some(loopback) = loopback_to_bind(host) {
         return HostPort::new(loopback.to_string(), port);

@@ -1,35 +1,37 @@
-//! The table of registered memory regions: which ranges peers may access, and what the segment document announces.
-//! Pure.
+//! The memory that is registered: what peers may reach, and what the segment document says of it. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::sys::{Memory, Slice};
 use crate::engine::transfer::TransferError;
-use crate::engine::transfer::transport::RegionKeys;
+use crate::engine::transfer::transport::Keys;
 
-/// Maximum number of registered regions.
+/// Most stretches of memory that may be registered at a time.
 pub const REGIONS_MAX: usize = 65_536;
 
-/// Which processes may access a registered region.
+/// Who may reach a registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Peers may read and write it. It is listed in the segment document.
+    /// Peers, for reading and writing. It goes into the segment document.
     Remote,
-    /// Only this process, for example for a staging buffer.
+    /// This process only: a staging buffer.
     Local,
 }
 
-/// A registered memory region.
+/// A registered stretch of memory.
 #[derive(Clone, Debug)]
 pub struct Region {
+    /// The memory.
     pub memory: Arc<Memory>,
+    /// Who may reach it.
     pub access: Access,
-    pub keys: RegionKeys,
+    /// Its keys.
+    pub keys: Keys,
     order: u64,
 }
 
-/// Registered regions by address. No two regions overlap.
+/// Registered memory, by address. No two regions overlap.
 #[derive(Debug, Default)]
 pub struct Regions {
     by_address: BTreeMap<u64, Region>,
@@ -37,10 +39,10 @@ pub struct Regions {
 }
 
 impl Regions {
-    /// Checks that `memory` may be added.
+    /// Check that `memory` may be added.
     ///
     /// # Errors
-    /// Fails if it is empty, overlaps a region, or exceeds [`REGIONS_MAX`].
+    /// Empty, overlapping, or too many.
     pub fn check(&self, memory: &Memory) -> Result<(), TransferError> {
         let (address, length) = (memory.address(), memory.len() as u64);
         if length == 0 {
@@ -56,29 +58,29 @@ impl Regions {
         Ok(())
     }
 
-    /// Adds `memory`.
+    /// Add `memory`.
     ///
     /// # Errors
-    /// Fails as [`check`](Regions::check) does.
-    pub fn insert(&mut self, memory: Arc<Memory>, access: Access, keys: RegionKeys) -> Result<(), TransferError> {
+    /// As [`check`](Regions::check).
+    pub fn insert(&mut self, memory: Arc<Memory>, access: Access, keys: Keys) -> Result<(), TransferError> {
         self.check(&memory)?;
         self.registered += 1;
         self.by_address.insert(memory.address(), Region { memory, access, keys, order: self.registered });
         Ok(())
     }
 
-    /// Removes the region that begins at `address`.
+    /// Take out the region that begins at `address`.
     pub fn remove(&mut self, address: u64) -> Option<Region> {
         self.by_address.remove(&address)
     }
 
-    /// Returns the bytes `[address, address + length)` if they lie in one region that peers may access. A range of two
-    /// regions does not qualify, nor does an empty one.
+    /// The bytes `[address, address + length)` if they lie in one region that peers may reach. A range that spans two regions
+    /// does not, nor does one of no bytes.
     pub fn reach(&self, address: u64, length: u64) -> Option<Slice> {
         self.find(address, length, |region| region.access == Access::Remote)
     }
 
-    /// Returns the same for this process itself, from any region.
+    /// The same for this process itself: any region will do.
     pub fn reach_locally(&self, address: u64, length: u64) -> Option<Slice> {
         self.find(address, length, |_| true)
     }
@@ -92,7 +94,7 @@ impl Regions {
         region.memory.slice(offset, usize::try_from(length).ok()?).ok()
     }
 
-    /// The regions listed in the segment document: those that peers may access, in the order of registration.
+    /// What goes into the segment document: the regions that peers may reach, in the order of registration.
     pub fn published(&self) -> Vec<&Region> {
         let mut regions: Vec<_> = self.by_address.values().filter(|r| r.access == Access::Remote).collect();
         regions.sort_by_key(|r| r.order);
@@ -114,14 +116,14 @@ mod tests {
         Arc::new(Memory::from_vec(vec![0; len]))
     }
 
-    /// Registers `memory` and returns its address.
+    /// Parts of one allocation, so that neighbours touch.
     fn add(regions: &mut Regions, memory: &Arc<Memory>, access: Access) -> u64 {
-        regions.insert(Arc::clone(memory), access, RegionKeys::default()).unwrap();
+        regions.insert(Arc::clone(memory), access, Keys::default()).unwrap();
         memory.address()
     }
 
     #[test]
-    fn only_ranges_inside_one_remote_region_are_accessible() {
+    fn only_whole_ranges_inside_one_remote_region_are_reached() {
         let mut regions = Regions::default();
         let at = add(&mut regions, &memory(100), Access::Remote);
         assert_eq!(regions.reach(at, 100).unwrap().len(), 100);
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn local_regions_are_neither_accessible_nor_published() {
+    fn local_memory_is_out_of_reach_and_out_of_the_document() {
         let mut regions = Regions::default();
         let at = add(&mut regions, &memory(100), Access::Local);
         assert!(regions.reach(at, 1).is_none());
@@ -142,13 +144,13 @@ mod tests {
     }
 
     #[test]
-    fn overlapping_and_empty_regions_are_refused() {
+    fn overlapping_and_empty_memory_is_refused_and_removed_memory_is_gone() {
         let mut regions = Regions::default();
         let one = memory(100);
         let at = add(&mut regions, &one, Access::Remote);
-        let again = regions.insert(Arc::clone(&one), Access::Remote, RegionKeys::default());
+        let again = regions.insert(Arc::clone(&one), Access::Remote, Keys::default());
         assert!(matches!(again, Err(TransferError::Overlap { .. })));
-        let empty = regions.insert(memory(0), Access::Remote, RegionKeys::default());
+        let empty = regions.insert(memory(0), Access::Remote, Keys::default());
         assert!(matches!(empty, Err(TransferError::EmptyMemory)));
         assert!(regions.remove(at).is_some() && regions.remove(at).is_none());
         assert!(regions.reach(at, 1).is_none());

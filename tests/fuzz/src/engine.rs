@@ -1,8 +1,7 @@
 //! The transfer engine: handshake frames, its JSON documents.
 
 use mcctl::engine::wire::json::{
-    ConnectionMessage as Connection, HEADER_BYTES, HandshakeFrame as Frame, NotifyMessage, RpcMeta, SegmentDescriptor,
-    payload_len,
+    Connection, Frame, HEADER_BYTES, NotifyMessage, RpcMeta, SegmentDescriptor, payload_len,
 };
 
 /// The handshake port's limit, upstream's default.

@@ -1,6 +1,5 @@
-//! Tests of the command line through the built binary.
+//! A sentence for each behaviour of the command line, through the built binary.
 
-mod bench_flags;
 mod bench_store;
 mod bench_transfer;
 mod describe;
@@ -18,21 +17,23 @@ mod real;
 pub mod serve;
 pub mod service;
 mod status;
-mod terminal;
 mod up;
 
 use std::process::{Command, Output};
 
-/// Exit code and output of a finished run.
+/// What a run of the program left.
 #[derive(Debug)]
 pub struct Run {
+    /// The exit code.
     pub code: i32,
+    /// What it wrote to stdout.
     pub stdout: String,
+    /// What it wrote to stderr.
     pub stderr: String,
 }
 
 impl Run {
-    /// Assert the exit code `code` and an empty stdout. Returns stderr.
+    /// It ended with `code`; gives stderr.
     #[track_caller]
     pub fn fails(&self, code: i32) -> &str {
         assert_eq!(self.code, code, "{self:?}");
@@ -40,7 +41,7 @@ impl Run {
         self.stderr.trim_end()
     }
 
-    /// Assert exit code 0. Returns stdout.
+    /// It ended well; gives stdout.
     #[track_caller]
     pub fn succeeds(&self) -> &str {
         assert_eq!(self.code, 0, "{self:?}");
@@ -48,7 +49,7 @@ impl Run {
     }
 }
 
-/// The program in an environment without its variables.
+/// The program in an environment without any of its variables.
 pub fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mcctl"));
     for (name, _) in std::env::vars_os() {
@@ -60,7 +61,7 @@ pub fn command(args: &[&str]) -> Command {
     command
 }
 
-/// Run the program with `args` until it exits.
+/// Run the program with `args` to its end.
 pub fn mcctl(args: &[&str]) -> Run {
     finish(command(args).output().expect("the program starts"))
 }

@@ -1,4 +1,4 @@
-//! A service under test: a child process whose output is collected and which is killed with the test.
+//! A service under test: a child process whose log lines are watched, and which never outlives the test.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Time limit of waits, above what a busy machine needs.
+/// Nothing here takes longer, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// A running program.
 pub struct Service {
     child: Child,
     lines: Receiver<String>,
@@ -19,7 +20,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Start `command` and collect stdout and stderr.
+    /// Start `command`; both its streams are watched.
     pub fn start(mut command: Command) -> Service {
         let mut child = command
             .stdin(Stdio::null())
@@ -41,11 +42,12 @@ impl Service {
         Service { child, lines, seen: Vec::new() }
     }
 
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Wait for a line that contains `part`, including earlier lines. Returns it.
+    /// Wait for a line that contains `part` (one that came already counts) and give it.
     #[track_caller]
     pub fn line_with(&mut self, part: &str) -> String {
         if let Some(line) = self.seen.iter().find(|line| line.contains(part)) {
@@ -68,7 +70,7 @@ impl Service {
         }
     }
 
-    /// Wait for a line that contains `part`. Returns the port after it.
+    /// The port that follows `part` in a line.
     #[track_caller]
     pub fn port_after(&mut self, part: &str) -> u16 {
         let line = self.line_with(part);
@@ -77,11 +79,12 @@ impl Service {
         digits.parse().unwrap_or_else(|_| panic!("no port after '{part}' in '{line}'"))
     }
 
+    /// Send `signal`.
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(i32::try_from(self.pid()).expect("a pid")), signal).expect("it runs");
     }
 
-    /// Wait until the process exits. Returns its exit code, -1 for a signal.
+    /// Wait for the end and give the exit code, -1 for a signal.
     #[track_caller]
     pub fn end(&mut self) -> i32 {
         let until = Instant::now() + PATIENCE;
@@ -94,13 +97,13 @@ impl Service {
         }
     }
 
-    /// All lines, after the process has exited.
+    /// Every line, after the end.
     pub fn all_lines(&mut self) -> &[String] {
         self.seen.extend(self.lines.iter());
         &self.seen
     }
 
-    /// Send `signal` and wait until the process exits. Returns its exit code.
+    /// End it with `signal`, and give the exit code.
     #[track_caller]
     pub fn stop(&mut self, signal: Signal) -> i32 {
         self.signal(signal);
@@ -115,17 +118,17 @@ impl Drop for Service {
     }
 }
 
-/// Status and body of a GET.
+/// The status and body of a GET.
 pub fn get(port: u16, target: &str) -> (u16, String) {
     ask(port, "GET", target, "")
 }
 
-/// Status and body of a HEAD.
+/// The status and body of a HEAD.
 pub fn head(port: u16, target: &str) -> (u16, String) {
     ask(port, "HEAD", target, "")
 }
 
-/// Status of a PUT of `body`.
+/// The status of a PUT of `body`.
 pub fn put(port: u16, target: &str, body: &str) -> u16 {
     ask(port, "PUT", target, body).0
 }

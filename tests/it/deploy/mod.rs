@@ -7,17 +7,17 @@ mod written;
 
 use std::path::{Path, PathBuf};
 
-/// The folder with the deployment files of the tests.
+/// The folder of deployment files.
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/deploy")
 }
 
-/// The path of a deployment file, as an argument.
+/// A deployment file of the fixtures, as an argument.
 fn fixture(name: &str) -> String {
     fixtures().join(name).to_str().expect("text").to_owned()
 }
 
-/// The names of all deployment files.
+/// The names of all of them.
 fn all_fixtures() -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(fixtures())
         .expect("the folder")
@@ -28,5 +28,5 @@ fn all_fixtures() -> Vec<String> {
     names
 }
 
-/// The output formats for plain hosts.
+/// The formats for plain hosts.
 const FORMATS: [&str; 5] = ["env", "sglang", "systemd", "docker", "compose"];

@@ -1,4 +1,4 @@
-//! Compares sizes, offsets and values of our declarations with the real header, using a C compiler.
+//! Sizes, offsets and values of our declarations against the real header, by a C compiler.
 
 use std::fs;
 use std::io::Write;
@@ -8,8 +8,7 @@ use std::process::Command;
 
 use ibverbs_sys as ffi;
 
-/// A C expression, our value of it, and whether C's may be larger (a structure of which only the beginning is
-/// declared).
+/// An expression of C, our value of it, and whether C's may be larger (a structure that is declared as far as it is read).
 struct Line {
     c: String,
     ours: usize,
@@ -20,7 +19,7 @@ fn line(c: impl Into<String>, ours: usize) -> Line {
     Line { c: c.into(), ours, grows: false }
 }
 
-/// Size of a field.
+/// Bytes of a field.
 fn width<T, F>(_: impl Fn(&T) -> &F) -> usize {
     size_of::<F>()
 }
@@ -170,7 +169,7 @@ fn lines() -> Vec<Line> {
     structure!(lines, ibv_qp { context, qp_context, pd, send_cq, recv_cq, srq, handle, qp_num, state } grows);
     structure!(lines, ibv_sge { addr, length, lkey });
     structure!(lines, ibv_send_wr { wr_id, next, sg_list, num_sge, opcode, send_flags, wr, qp_type });
-    // C's unnamed unions, by one of their fields.
+    // C's unions without a name, by one of their fields
     lines.push(line("offsetof(struct ibv_send_wr, imm_data)", offset_of!(ffi::ibv_send_wr, __bindgen_anon_1)));
     lines.push(line("offsetof(struct ibv_send_wr, bind_mw)", offset_of!(ffi::ibv_send_wr, __bindgen_anon_2)));
     let wr = offset_of!(ffi::ibv_send_wr, wr);
@@ -219,13 +218,13 @@ fn lines() -> Vec<Line> {
     lines
 }
 
-/// `MCCTL_VERBS_INCLUDE` names a header folder other than the compiler's own.
+/// `MCCTL_VERBS_INCLUDE` names a folder of headers that is not the compiler's own.
 #[test]
-fn declarations_match_the_verbs_header() {
+fn our_declarations_are_those_of_the_header() {
     let include = std::env::var("MCCTL_VERBS_INCLUDE").unwrap_or_else(|_| "/usr/include".to_owned());
     if !Path::new(&include).join("infiniband/verbs.h").exists() {
         let header = format!("{include}/infiniband/verbs.h (apt-get install libibverbs-dev)");
-        let _ = writeln!(std::io::stderr(), "NOT TESTED: the layout of verbs structures: missing {header}");
+        let _ = writeln!(std::io::stderr(), "NOT TESTED: the layout of verbs: no {header}");
         return;
     }
     let lines = lines();
@@ -242,7 +241,7 @@ fn declarations_match_the_verbs_header() {
     let built = match built {
         Ok(built) => built,
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "NOT TESTED: the layout of verbs structures: no C compiler ({error})");
+            let _ = writeln!(std::io::stderr(), "NOT TESTED: the layout of verbs: no C compiler ({error})");
             return;
         }
     };

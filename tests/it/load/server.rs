@@ -1,76 +1,79 @@
-//! A scripted server: `/generate` frames on a schedule, and all kinds of misbehaviour.
+//! A server of made-up answers: `/generate` frames on a schedule, and every way to misbehave.
 
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// The behaviour for a request.
+/// What it does with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Behaviour {
-    /// Number of tokens, TTFT, and gap between further tokens.
+pub enum Manner {
+    /// So many tokens, the first after the first time, the others that much apart.
     Answer(u32, Duration, Duration),
-    /// Two tokens, then the connection closes.
+    /// Two tokens, then the connection is closed.
     CloseMidStream,
-    /// Two tokens, then the body ends without the final frame.
+    /// Two tokens, then a proper end without the last frame.
     NoEnd,
-    /// A valid answer, sent byte by byte.
+    /// An answer cut into single bytes.
     ByteByByte,
-    /// A frame that is not UTF-8, then a valid answer.
+    /// A frame of bytes that are no UTF-8, then an answer.
     Garbage,
+    /// Another status.
     Status(u16, &'static str),
     /// An error in the stream.
     ErrorInStream,
-    /// An error with raw control bytes and invalid UTF-8 in its message.
+    /// The same with raw control bytes and half a character in its words.
     RawErrorInStream,
+    /// A page for people.
     Page,
+    /// Nothing at all.
     Silence,
     /// A head, then nothing.
     SilenceAfterHead,
-    /// Endless frames without a token and without a pause.
+    /// Frames without a token, without an end and without a pause.
     Flood,
+    /// No HTTP.
     Nonsense,
-    /// A complete answer without a token.
+    /// A whole answer without a token.
     Empty,
-    /// A valid answer without a keep-alive hint, after which the connection closes.
+    /// A good answer that says nothing of an end, after which the connection is closed.
     CloseAfter,
+    /// A head without end.
     EndlessHead,
+    /// A frame without end.
     EndlessFrame,
-    /// Half of a frame, then the body ends properly.
+    /// Half of a frame, then a proper end of the body.
     HalfFrame,
 }
 
-/// Bodies of received requests.
-pub type RequestBodies = std::sync::Arc<std::sync::Mutex<Vec<Vec<u8>>>>;
+/// Bodies of requests.
+pub type Heard = std::sync::Arc<std::sync::Mutex<Vec<Vec<u8>>>>;
 
-/// Serves on a free loopback port. Request number `n` (from zero, over all connections) gets behaviour `behaviour(n)`.
-pub async fn serve(behaviour: impl Fn(usize) -> Behaviour + Send + Sync + 'static) -> u16 {
-    serve_and_record(behaviour, RequestBodies::default()).await
+/// Serve on a free port of the loopback; request number `n` (from zero, over all connections) is met with `manner(n)`.
+pub async fn serve(manner: impl Fn(usize) -> Manner + Send + Sync + 'static) -> u16 {
+    serve_and_hear(manner, Heard::default()).await
 }
 
-/// Like [`serve`], and stores request bodies in `bodies`.
-pub async fn serve_and_record(
-    behaviour: impl Fn(usize) -> Behaviour + Send + Sync + 'static,
-    bodies: RequestBodies,
-) -> u16 {
+/// The same, keeping what was asked.
+pub async fn serve_and_hear(manner: impl Fn(usize) -> Manner + Send + Sync + 'static, heard: Heard) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let port = listener.local_addr().expect("bound").port();
-    let shared = std::sync::Arc::new((behaviour, std::sync::atomic::AtomicUsize::new(0)));
+    let shared = std::sync::Arc::new((manner, std::sync::atomic::AtomicUsize::new(0)));
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let (shared, bodies) = (shared.clone(), bodies.clone());
+            let (shared, heard) = (shared.clone(), heard.clone());
             tokio::spawn(async move {
                 let mut read = Vec::new();
                 while let Some((head, body)) = request(&mut stream, &mut read).await {
                     if head.starts_with("GET ") || !head.contains("/generate ") && !head.contains(" /v1/") {
-                        // All other routes are missing.
+                        // It has no other route.
                         let none = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
                         if stream.write_all(none).await.is_err() {
                             break;
                         }
                         continue;
                     }
-                    bodies.lock().expect("lock is not poisoned").push(body);
+                    heard.lock().expect("nobody panics with it").push(body);
                     let number = shared.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                     if !answer(&mut stream, shared.0(number)).await {
                         break;
@@ -82,7 +85,7 @@ pub async fn serve_and_record(
     port
 }
 
-/// Reads a request. Returns its head and body, or `None` at the end of the stream.
+/// Read one request, and give its head and its body; nothing at the end.
 pub(super) async fn request(stream: &mut TcpStream, read: &mut Vec<u8>) -> Option<(String, Vec<u8>)> {
     loop {
         let text = String::from_utf8_lossy(read).into_owned();
@@ -122,12 +125,12 @@ fn done() -> Vec<u8> {
     [chunk(b"data: [DONE]\n\n"), b"0\r\n\r\n".to_vec()].concat()
 }
 
-/// Sends the response. Returns false if the connection is to be closed.
-async fn answer(stream: &mut TcpStream, behaviour: Behaviour) -> bool {
+/// Answer; false when the connection is to be closed.
+async fn answer(stream: &mut TcpStream, manner: Manner) -> bool {
     let _ = stream.set_nodelay(true);
     let mut keep = true;
-    let written = match behaviour {
-        Behaviour::Answer(tokens, first, gap) => {
+    let written = match manner {
+        Manner::Answer(tokens, first, gap) => {
             tokio::time::sleep(first).await;
             let mut written = stream.write_all(HEAD.as_bytes()).await;
             for token in 1..=tokens {
@@ -138,7 +141,7 @@ async fn answer(stream: &mut TcpStream, behaviour: Behaviour) -> bool {
             }
             written.and(stream.write_all(&done()).await)
         }
-        Behaviour::ByteByByte => {
+        Manner::ByteByByte => {
             let whole = [HEAD.as_bytes(), &frame(1, false), &frame(2, true), &done()].concat();
             for byte in whole {
                 if stream.write_all(&[byte]).await.is_err() {
@@ -148,43 +151,43 @@ async fn answer(stream: &mut TcpStream, behaviour: Behaviour) -> bool {
             }
             Ok(())
         }
-        Behaviour::Garbage => {
+        Manner::Garbage => {
             let bad = chunk(b"data: \xff\xfe\n\ndata: {half\n\n");
             stream.write_all(&[HEAD.as_bytes(), &bad, &frame(2, true), &done()].concat()).await
         }
-        Behaviour::CloseMidStream => {
+        Manner::CloseMidStream => {
             keep = false;
             stream.write_all(&[HEAD.as_bytes(), &frame(1, false), &frame(2, false)].concat()).await
         }
-        Behaviour::NoEnd => {
+        Manner::NoEnd => {
             stream.write_all(&[HEAD.as_bytes(), &frame(1, false), &frame(2, false), b"0\r\n\r\n"].concat()).await
         }
-        Behaviour::Empty => stream.write_all(&[HEAD.as_bytes(), &done()].concat()).await,
-        Behaviour::ErrorInStream => {
+        Manner::Empty => stream.write_all(&[HEAD.as_bytes(), &done()].concat()).await,
+        Manner::ErrorInStream => {
             let error = chunk(b"data: {\"error\":{\"message\":\"the prompt is too long\"}}\n\n");
             stream.write_all(&[HEAD.as_bytes(), &error, &done()].concat()).await
         }
-        Behaviour::RawErrorInStream => {
+        Manner::RawErrorInStream => {
             let error = chunk(b"data: {\"error\":{\"message\":\"caf\xe9 is\ttoo \x1b[1mlong\"}}\n\n");
             stream.write_all(&[HEAD.as_bytes(), &error, &done()].concat()).await
         }
-        Behaviour::Page => {
+        Manner::Page => {
             let head = "HTTP/1.1 200 OK\r\ncontent-type: text/html; charset=utf-8\r\ncontent-length: 30\r\n\r\n";
             stream.write_all(&[head.as_bytes(), b"<html>\n<body>sign in\n</html>\n "].concat()).await
         }
-        Behaviour::Status(status, more) => {
+        Manner::Status(status, more) => {
             let text = format!("HTTP/1.1 {status} No\r\ncontent-length: 8\r\n{more}\r\ntry\nnext");
             stream.write_all(text.as_bytes()).await
         }
-        Behaviour::Nonsense => {
+        Manner::Nonsense => {
             keep = false;
             stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").await
         }
-        Behaviour::CloseAfter => {
+        Manner::CloseAfter => {
             keep = false;
             stream.write_all(&[HEAD.as_bytes(), &frame(1, false), &frame(2, true), &done()].concat()).await
         }
-        Behaviour::EndlessHead => {
+        Manner::EndlessHead => {
             keep = false;
             let mut written = stream.write_all(b"HTTP/1.1 200 OK\r\n").await;
             while written.is_ok() {
@@ -192,7 +195,7 @@ async fn answer(stream: &mut TcpStream, behaviour: Behaviour) -> bool {
             }
             written
         }
-        Behaviour::EndlessFrame => {
+        Manner::EndlessFrame => {
             keep = false;
             let mut written = stream.write_all(HEAD.as_bytes()).await;
             let piece = chunk(&vec![b'x'; 1 << 20]);
@@ -201,15 +204,15 @@ async fn answer(stream: &mut TcpStream, behaviour: Behaviour) -> bool {
             }
             written
         }
-        Behaviour::HalfFrame => {
+        Manner::HalfFrame => {
             let half = chunk(b"data: {\"text\":\"a\",\"meta_info\":{\"completion_");
             stream.write_all(&[HEAD.as_bytes(), &frame(1, false), &half, b"0\r\n\r\n"].concat()).await
         }
-        Behaviour::SilenceAfterHead => {
+        Manner::SilenceAfterHead => {
             let _ = stream.write_all(HEAD.as_bytes()).await;
             std::future::pending().await
         }
-        Behaviour::Flood => {
+        Manner::Flood => {
             let frames = chunk(&b"data: {\"text\":\"a\"}\n\n".repeat(3_000));
             let mut written = stream.write_all(HEAD.as_bytes()).await;
             while written.is_ok() {
@@ -217,7 +220,7 @@ async fn answer(stream: &mut TcpStream, behaviour: Behaviour) -> bool {
             }
             written
         }
-        Behaviour::Silence => std::future::pending().await,
+        Manner::Silence => std::future::pending().await,
     };
     written.is_ok() && keep
 }

@@ -1,5 +1,5 @@
-//! mcctl's client, as a command and as a library, against every pairing of master and nodes, with the operations of the real client's
-//! suite. Each client reads what the other wrote.
+//! Our own client, as a command and as a library, against every pairing of master and nodes: the list that the real client is put
+//! through, with the real client reading what ours wrote and the reverse.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,11 +11,9 @@ use mcctl::engine::env::RealEnv;
 use mcctl::engine::store::{ClientConfig, Node, NodeConfig, PutOutcome, StoreError};
 use mcctl::engine::sys::memory::Memory;
 use mcctl::engine::sys::pages::MemoryPolicy;
-use mcctl::engine::transfer::{
-    Op, OpKind, RdmaOptions, RemoteAddr, TransferConfig, TransferProtocol, TransferSettings,
-};
+use mcctl::engine::transfer::{Op, OpKind, Protocol, RdmaWish, RemoteAddr, TransferConfig, TransferSettings};
 use mcctl::engine::wire::Text;
-use mcctl::engine::wire::types::{ObjectMeta, ReplicaLocation, ReplicaType, ReplicateConfig};
+use mcctl::engine::wire::types::{ObjectMeta, Place, ReplicaType, ReplicateConfig};
 use nix::sys::signal::Signal;
 
 use super::cluster::{Cluster, Make, Metadata};
@@ -47,9 +45,9 @@ impl Store<'_> {
         c
     }
 
-    /// Exit code and complete output.
+    /// Exit code and all output.
     fn run(&self, args: &[&str]) -> (i32, String) {
-        // A new log, so that the text belongs to this run.
+        // a log of its own, so that the text is this run's
         let _ = std::fs::remove_file(self.dir.join("store.log"));
         let (status, text) = run("store", self.command(args), self.dir, PATIENCE);
         (status.code().unwrap_or(-1), text)
@@ -80,7 +78,7 @@ impl Store<'_> {
     }
 }
 
-/// Run all operations with the `store` commands.
+/// The commands' list.
 fn commands(master: Make, node: Make, how: Metadata, nodes: usize) {
     let cluster = Cluster::start(master, node, how, nodes, 512 << 20);
     let store = Store { cluster: &cluster, dir: cluster.dir.path() };
@@ -89,38 +87,38 @@ fn commands(master: Make, node: Make, how: Metadata, nodes: usize) {
         let (seed, key) = (300 + i as u64, format!("size/{size}"));
         let value = payload(seed, size);
         store.put(&key, &value, &[]);
-        assert!(store.get(&key) == value, "{key} differs");
-        assert_eq!(python.get(&key, seed, size), (size as u64, true), "{key} read by the real client");
+        assert!(store.get(&key) == value, "{key} came back otherwise");
+        assert_eq!(python.get(&key, seed, size), (size as u64, true), "{key} as the real client reads it");
         store.succeeds(&["exists", &key]);
-        assert!(store.succeeds(&["stat", &key]).contains("127.0.0.1"), "stat shows the node of the replica");
-        // The real client writes, mcctl reads.
+        assert!(store.succeeds(&["stat", &key]).contains("127.0.0.1"), "stat names the replica's place");
+        // and the other way round
         let key = format!("python/{size}");
         assert_eq!(python.put(&key, seed, size), 0);
-        assert!(store.get(&key) == value, "{key} differs");
+        assert!(store.get(&key) == value, "{key} came back otherwise");
         store.succeeds(&["rm", "--force", &key, &format!("size/{size}")]);
         assert_eq!(python.exist(&key), 0);
     }
-    // An empty value is refused before the master is called.
+    // no bytes: wrong use, before anybody is asked
     let empty = cluster.dir.path().join("empty");
     std::fs::write(&empty, b"").unwrap();
     assert_eq!(store.run(&["put", "empty", empty.to_str().unwrap()]).0, 2);
-    // A key is written once. --upsert replaces it.
+    // a key is written once; --upsert replaces
     store.succeeds(&["put", "once", "--value", "first"]);
     assert!(store.answers_no(&["put", "once", "--value", "second"]).contains("once"));
     assert_eq!(store.get("once"), b"first");
     store.succeeds(&["put", "once", "--value", "the second", "--upsert"]);
     assert_eq!(store.get("once"), b"the second");
-    // Missing keys.
+    // what is not there
     store.answers_no(&["get", "none"]);
     store.answers_no(&["exists", "once", "none"]);
     store.answers_no(&["rm", "none"]);
     store.answers_no(&["stat", "none"]);
-    // Two copies if there are two segments.
+    // two copies, as far as there are segments
     store.put("two", &payload(9, MIB), &["--replicas", "2", "--allow-fewer"]);
     let a = python.ask(serde_json::json!({"do": "replicas", "key": "two"}));
     assert_eq!(a["endpoints"].as_array().unwrap().len(), nodes.min(2));
     assert!(store.get("two") == payload(9, MIB));
-    // Lists and patterns.
+    // lists and patterns
     for i in 0..5 {
         store.succeeds(&["put", &format!("list/{i}"), "--value", "x"]);
     }
@@ -135,7 +133,7 @@ fn commands(master: Make, node: Make, how: Metadata, nodes: usize) {
     python.close();
 }
 
-/// A client of the library that contributes `segment` bytes.
+/// A client of our library that lends `segment` bytes.
 async fn library(cluster: &Cluster, segment: u64) -> Node<RealEnv> {
     let master: HostPort = cluster.master.address().parse().unwrap();
     library_of(cluster, segment, ClientConfig::new(master)).await
@@ -151,9 +149,9 @@ async fn library_of(cluster: &Cluster, segment: u64, client: ClientConfig) -> No
         engine: TransferConfig {
             local_server_name: String::new(),
             metadata: cluster.master.metadata(cluster.how).parse().unwrap(),
-            protocol: TransferProtocol::Tcp,
+            protocol: Protocol::Tcp,
             announce_host: Some("127.0.0.1".to_owned()),
-            rdma: RdmaOptions::default(),
+            rdma: RdmaWish::default(),
             settings: TransferSettings::default(),
         },
         client,
@@ -162,7 +160,7 @@ async fn library_of(cluster: &Cluster, segment: u64, client: ClientConfig) -> No
     Node::start(config, RealEnv::new()).await.unwrap()
 }
 
-/// Run batch operations of the library over the caller's memory.
+/// The library's list: batches over the caller's memory.
 async fn batches(master: Make, node: Make, how: Metadata, nodes: usize) {
     let cluster = Cluster::start(master, node, how, nodes, 512 << 20);
     let own = library(&cluster, 0).await;
@@ -181,7 +179,7 @@ async fn batches(master: Make, node: Make, how: Metadata, nodes: usize) {
     let into: Vec<_> = keys.iter().enumerate().map(|(i, k)| (k.clone(), room.slice(i * MIB, MIB).unwrap())).collect();
     let sizes = client.batch_get_into(&into).await.unwrap();
     assert!(sizes.iter().all(|s| matches!(s, Ok(MIB))), "{sizes:?}");
-    assert!(room.whole().to_vec() == payload(1, n * MIB), "the batch differs");
+    assert!(room.whole().to_vec() == payload(1, n * MIB), "the batch came back otherwise");
     let there = client.batch_exists(&[key(0), key(n), key(1)]).await.unwrap();
     assert!(matches!(&there[..], [Ok(true), Ok(false), Ok(true)]), "{there:?}");
     let stats = client.batch_stat(&[key(3), key(n)]).await.unwrap();
@@ -189,20 +187,20 @@ async fn batches(master: Make, node: Make, how: Metadata, nodes: usize) {
     assert!(stats[1].as_ref().unwrap_err().is_not_found());
     let small = room.slice(0, MIB - 1).unwrap();
     assert!(matches!(client.get_into(&key(0), small).await, Err(StoreError::TooSmall { .. })));
-    // The real client finds an object of the batch.
+    // the real client reads a part of it
     let mut python = cluster.client("client", 0, 80 << 20);
     let value = client.get(&key(77)).await.unwrap();
     let at = memory.slice(77 * MIB, MIB).unwrap().to_vec();
     assert!(value == at);
     assert_eq!(python.exist("batch/77"), 1);
-    // Removal.
+    // removal
     let code = |e: Result<(), StoreError>| e.unwrap_err().code();
     assert_eq!(code(client.remove(&key(0), false).await), ErrorCode(-706));
     client.remove(&key(0), true).await.unwrap();
     assert_eq!(code(client.remove(&key(0), true).await), ErrorCode(-704));
     assert_eq!(client.remove_by_regex("^batch/1$", true).await.unwrap(), 1);
     assert_eq!(client.remove_all(true).await.unwrap(), n as i64 - 2);
-    // Two replicas on different segments, one of which this process contributes.
+    // two replicas on different segments, one of which this process lends
     let lender = library(&cluster, 64 << 20).await;
     cluster.master.wait_segments(nodes + 1);
     let two = ReplicateConfig { replica_num: 2, ..ReplicateConfig::default() };
@@ -211,7 +209,7 @@ async fn batches(master: Make, node: Make, how: Metadata, nodes: usize) {
     assert_eq!(outcome, PutOutcome::Stored { replicas: 2 });
     assert!(client.get(&key(500)).await.unwrap() == value.to_vec());
     assert!(lender.client().get(&key(500)).await.unwrap() == value.to_vec());
-    // The real client also reads from the contributed segment.
+    // what it lends is read by the real client, too
     for i in 0..6u64 {
         assert_eq!(python.put(&format!("spread/{i}"), i, MIB), 0);
         assert_eq!(python.get(&format!("spread/{i}"), i, MIB), (MIB as u64, true));
@@ -224,10 +222,10 @@ async fn batches(master: Make, node: Make, how: Metadata, nodes: usize) {
     python.close();
 }
 
-/// A suspended process still accepts connections, but does not answer. Each command ends after its time limit with exit code 3, and
-/// works again when the process is resumed.
+/// A process that is stopped looks alive to the kernel: connections open, bytes go nowhere. Each command ends by its own time limit
+/// with exit code 3, and works again when the process does.
 fn a_hung_peer(node: Make) {
-    // A long time to live, so that the suspended node does not expire.
+    // The stopped node must not be taken for dead meanwhile, however slow the machine.
     let cluster = Cluster::with_flags(Make::Ours, node, Metadata::P2p, 1, 64 << 20, &["--client_ttl=120"]);
     let store = Store { cluster: &cluster, dir: cluster.dir.path() };
     store.put("there", &payload(1, MIB), &[]);
@@ -238,18 +236,21 @@ fn a_hung_peer(node: Make) {
         (&cluster.master.process, &["exists", "there"]),
     ] {
         process.suspend();
+        let t = Instant::now();
         let (code, text) = store.run(&[args, &["--timeout", "2s"]].concat());
+        let took = t.elapsed();
         process.resume();
         assert_eq!(code, 3, "{args:?}: {text}");
+        assert!(took < Duration::from_secs(8), "{args:?} took {took:?}");
     }
     assert!(store.get("there") == payload(1, MIB));
 }
 
-/// A node is suspended, a put to it times out, and the node resumes: the bytes arrive late. The master has not allocated their memory to
-/// another object meanwhile. It is used again after the release timeout of an unfinished put.
+/// A node stands still, a put to it is given up, and then it goes on: what had been sent arrives late. Nobody was given the room it
+/// arrives in meanwhile; the room is used again when the time of an unfinished put is over.
 async fn late_bytes(node: Make) {
     const RELEASE_S: u64 = 8;
-    /// A seed far from the other, because neighbouring seeds share most of their bytes.
+    /// Far from the other: neighbours share most of their bytes.
     const LATE: u64 = 1 << 40;
     let release = format!("--put_start_release_timeout_sec={RELEASE_S}");
     let flags = ["--client_ttl=120", "--put_start_discard_timeout_sec=1", &release];
@@ -262,21 +263,21 @@ async fn late_bytes(node: Make) {
     let value = |seed| Arc::new(Memory::from_vec(payload(seed, MIB))).whole();
     client.put(&ObjectKey::from("first"), value(1), &pinned).await.unwrap();
     let found = client.stat(&ObjectKey::from("first")).await.unwrap().found;
-    let ReplicaLocation::Memory(first) = found.replicas[0].location.clone() else { panic!("{found:?}") };
+    let Place::Memory(first) = found.replicas[0].place.clone() else { panic!("{found:?}") };
 
     tokio::task::block_in_place(|| cluster.nodes[0].process.suspend());
     let began = Instant::now();
-    let timed_out = client.put(&ObjectKey::from("late"), value(LATE), &pinned).await.unwrap_err();
-    assert!(timed_out.may_still_land(), "{timed_out}");
-    // Fill the rest of the memory with other objects.
+    let given_up = client.put(&ObjectKey::from("late"), value(LATE), &pinned).await.unwrap_err();
+    assert!(given_up.may_still_land(), "{given_up}");
+    // all the room that is left goes to others
     let room = async |key: String| {
         let started =
             client.master().put_start(client.id(), Text(key.as_bytes()), MIB as u64, pinned.clone(), Text(b""));
         let replicas = started.await.unwrap()?;
         let end = ObjectMeta { key: Text(key.as_bytes()), object_checksum: None };
         client.master().put_end(client.id(), end, ReplicaType::ALL, Text(b"")).await.unwrap().unwrap();
-        match &replicas[0].location {
-            ReplicaLocation::Memory(buffer) => Ok::<u64, ErrorCode>(buffer.buffer_address),
+        match &replicas[0].place {
+            Place::Memory(buffer) => Ok::<u64, ErrorCode>(buffer.buffer_address),
             other => panic!("{other:?}"),
         }
     };
@@ -298,9 +299,9 @@ async fn late_bytes(node: Make) {
     let endpoint = first.transport_endpoint.to_string_lossy().into_owned();
     let end = Instant::now() + PATIENCE;
     let landed = loop {
-        assert!(Instant::now() < end, "no bytes arrived late, so the test is inconclusive");
+        assert!(Instant::now() < end, "nothing arrived late: this test shows nothing");
         let read = Op { kind: OpKind::Read, local: seen.whole(), remote: RemoteAddr(base) };
-        // The engine reconnects when the peer is back.
+        // the engine finds out by itself that the peer is back
         if own.client().engine().transfer(&endpoint, vec![read], PATIENCE).await.is_ok() {
             let bytes = seen.whole().to_vec();
             if let Some(at) = bytes.windows(begin.len()).position(|window| window == begin) {
@@ -319,7 +320,7 @@ async fn late_bytes(node: Make) {
             Ok(address) => break address,
             Err(code) => assert_eq!(code, ErrorCode::NO_AVAILABLE_HANDLE),
         }
-        assert!(Instant::now() < end, "the memory is not released");
+        assert!(Instant::now() < end, "the room does not come back");
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
     assert!(began.elapsed() >= Duration::from_secs(RELEASE_S), "after {:?}", began.elapsed());
@@ -327,7 +328,7 @@ async fn late_bytes(node: Make) {
     own.stop().await;
 }
 
-/// Base address and length of the only segment.
+/// Where the one segment lies, and its length.
 fn segment(cluster: &Cluster) -> (u64, usize) {
     let detail = http_get(cluster.master.admin, "/get_segments_detail").unwrap().1;
     let detail: serde_json::Value = serde_json::from_str(&detail).unwrap();
@@ -337,28 +338,28 @@ fn segment(cluster: &Cluster) -> (u64, usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn late_bytes_do_not_overwrite_other_objects_on_a_real_node() {
+async fn late_bytes_of_an_abandoned_put_reach_no_room_of_others_on_a_real_node() {
     late_bytes(Make::Real).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn late_bytes_do_not_overwrite_other_objects_on_our_node() {
+async fn late_bytes_of_an_abandoned_put_reach_no_room_of_others_on_our_node() {
     late_bytes(Make::Ours).await;
 }
 
 #[test]
-fn a_command_times_out_if_our_node_or_master_hangs() {
+fn a_hung_node_of_ours_or_master_costs_a_command_its_time_limit() {
     a_hung_peer(Make::Ours);
 }
 
 #[test]
-fn a_command_times_out_if_a_real_node_hangs() {
+fn a_hung_real_node_costs_a_command_its_time_limit() {
     a_hung_peer(Make::Real);
 }
 
-/// The environment that `mcctl up` prints is sufficient for the real client.
+/// What `mcctl up` prints is what the real client needs.
 #[test]
-fn the_real_client_uses_the_store_of_up() {
+fn the_real_client_uses_the_store_of_up_with_what_it_prints() {
     let dir = tempfile::tempdir().unwrap();
     let mut c = mcctl();
     c.args(["up", "--json", "--segment-size", "512mb", "--rpc-port"]).arg(free_port().to_string());

@@ -1,19 +1,20 @@
-//! The installed Mooncake wheel and its programs.
+//! Where the real Mooncake is, and how its programs are started.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+/// The installed wheel.
 pub struct Wheel {
     venv: PathBuf,
     package: PathBuf,
     library_path: Option<String>,
 }
 
-/// The wheel. It is installed on the first use.
+/// The wheel, installed first if it is not there.
 ///
 /// # Panics
-/// The wheel cannot be installed.
+/// When it cannot be installed: a peer test that cannot run has failed.
 pub fn wheel() -> &'static Wheel {
     static WHEEL: OnceLock<Wheel> = OnceLock::new();
     WHEEL.get_or_init(|| {
@@ -40,7 +41,7 @@ pub fn wheel() -> &'static Wheel {
     })
 }
 
-/// Root folder of the repository.
+/// The repository's root.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -51,8 +52,8 @@ pub fn mcctl() -> Command {
 }
 
 impl Wheel {
-    /// A binary of the wheel (`mooncake_master`, `transfer_engine_bench`, `mooncake_client`), without the Python launcher, so that a
-    /// signal reaches the serving process.
+    /// One of the wheel's own binaries (`mooncake_master`, `transfer_engine_bench`, `mooncake_client`), without the Python
+    /// launcher, so that the process that is killed is the one that serves.
     pub fn program(&self, name: &str) -> Command {
         let path = self.package.join(name);
         if let Ok(meta) = path.metadata() {
@@ -65,7 +66,7 @@ impl Wheel {
         self.environment(Command::new(path))
     }
 
-    /// The wheel's Python interpreter with tests/peers on its path.
+    /// The wheel's interpreter, with tests/peers on its path.
     pub fn python(&self) -> Command {
         let mut c = self.environment(Command::new(self.venv.join("bin/python")));
         c.env("PYTHONPATH", root().join("tests/peers"))
@@ -74,7 +75,7 @@ impl Wheel {
         c
     }
 
-    /// A script of tests/peers in the wheel's interpreter.
+    /// A program of tests/peers in the wheel's interpreter.
     pub fn script(&self, name: &str) -> Command {
         let mut c = self.python();
         c.arg(root().join("tests/peers").join(name));
@@ -85,7 +86,7 @@ impl Wheel {
         if let Some(dirs) = &self.library_path {
             c.env("LD_LIBRARY_PATH", dirs);
         }
-        // Variables of the developer's shell must not affect a test.
+        // what the person's shell says of Mooncake is not what a test says
         for (name, _) in std::env::vars_os() {
             if name.to_str().is_some_and(|n| n.starts_with("MC_") || n.starts_with("MOONCAKE_")) {
                 c.env_remove(name);

@@ -1,20 +1,20 @@
-//! Renders one Compose file per host.
+//! A Compose file for each host.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::engine::deploy::render::{RenderContext, RenderedFile, readiness_command};
-use crate::engine::deploy::{DeployError, ProcessPlan};
+use crate::engine::deploy::render::{Context, File, asks};
+use crate::engine::deploy::{DeployError, Launch};
 
 #[derive(Serialize)]
-struct ComposeFile<'a> {
+struct Compose<'a> {
     name: &'a str,
-    services: BTreeMap<&'a str, ComposeService>,
+    services: BTreeMap<&'a str, Service>,
 }
 
 #[derive(Serialize)]
-struct ComposeService {
+struct Service {
     container_name: String,
     image: String,
     entrypoint: Vec<String>,
@@ -25,7 +25,7 @@ struct ComposeService {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     environment: Vec<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    depends_on: BTreeMap<String, ComposeCondition>,
+    depends_on: BTreeMap<String, Condition>,
     ulimits: BTreeMap<&'static str, i64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cap_add: Vec<&'static str>,
@@ -36,20 +36,20 @@ struct ComposeService {
     #[serde(skip_serializing_if = "Option::is_none")]
     shm_size: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    healthcheck: Option<ComposeHealthcheck>,
+    healthcheck: Option<Health>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    deploy: Option<ComposeDeploy>,
+    deploy: Option<Deploy>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pre_stop: Vec<ComposeHook>,
+    pre_stop: Vec<Hook>,
 }
 
 #[derive(Serialize)]
-struct ComposeCondition {
+struct Condition {
     condition: &'static str,
 }
 
 #[derive(Serialize)]
-struct ComposeHealthcheck {
+struct Health {
     test: Vec<String>,
     interval: String,
     timeout: String,
@@ -58,49 +58,49 @@ struct ComposeHealthcheck {
 }
 
 #[derive(Serialize)]
-struct ComposeHook {
+struct Hook {
     command: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct ComposeDeploy {
-    resources: ComposeResources,
+struct Deploy {
+    resources: Reserved,
 }
 
 #[derive(Serialize)]
-struct ComposeResources {
-    reservations: ComposeReservations,
+struct Reserved {
+    reservations: Reservations,
 }
 
 #[derive(Serialize)]
-struct ComposeReservations {
-    devices: Vec<ComposeGpus>,
+struct Reservations {
+    devices: Vec<Gpus>,
 }
 
 #[derive(Serialize)]
-struct ComposeGpus {
+struct Gpus {
     driver: &'static str,
     count: &'static str,
     capabilities: [&'static str; 1],
 }
 
-/// Renders the files HOST/compose.yaml.
-pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, DeployError> {
+/// The files: HOST/compose.yaml.
+pub(crate) fn files(context: &Context<'_>) -> Result<Vec<File>, DeployError> {
     let mut files = Vec::new();
-    for (host, plans) in context.by_host() {
+    for (host, launches) in context.by_host() {
         let mut services = BTreeMap::new();
-        for plan in &plans {
-            services.insert(plan.name.as_str(), service(context, plan, &plans)?);
+        for launch in &launches {
+            services.insert(launch.name.as_str(), service(context, launch, &launches)?);
         }
-        let compose = ComposeFile { name: &context.spec.name, services };
+        let compose = Compose { name: &context.wanted.name, services };
         let yaml = serde_yaml_ng::to_string(&compose).expect("texts, numbers and lists");
         let text = format!("# {}\n# docker compose up -d, on {host}.\n{yaml}", context.head);
-        files.push(RenderedFile { name: format!("{host}/compose.yaml"), text });
+        files.push(File { name: format!("{host}/compose.yaml"), text });
     }
     Ok(files)
 }
 
-/// Escapes `text` so that Compose substitutes no variable.
+/// A text in which Compose finds no variable.
 fn literal(text: &str) -> String {
     text.replace('$', "$$")
 }
@@ -109,56 +109,51 @@ fn literals(words: &[String]) -> Vec<String> {
     words.iter().map(|word| literal(word)).collect()
 }
 
-fn service(
-    context: &RenderContext<'_>,
-    plan: &ProcessPlan,
-    beside: &[&ProcessPlan],
-) -> Result<ComposeService, DeployError> {
-    let resources = &plan.resources;
-    let argv = literals(&plan.container_argv());
+fn service(context: &Context<'_>, launch: &Launch, beside: &[&Launch]) -> Result<Service, DeployError> {
+    let resources = &launch.resources;
+    let argv = literals(&launch.container_argv());
     let (program, arguments) = argv.split_first().map(|(program, rest)| (program.clone(), rest)).unwrap_or_default();
-    let local = plan.after.iter().filter(|name| beside.iter().any(|other| other.name == **name));
+    let local = launch.after.iter().filter(|name| beside.iter().any(|other| other.name == **name));
     let mut ulimits = BTreeMap::from([("nofile", 1_048_576)]);
     let mut cap_add = Vec::new();
     if resources.memlock {
         ulimits.insert("memlock", -1);
         cap_add.push("IPC_LOCK");
     }
-    if plan.numa.is_some() {
+    if launch.numa.is_some() {
         // For numactl.
         cap_add.push("SYS_NICE");
     }
-    let probes = &plan.probes;
-    let start = probes.startup.period_s * probes.startup.failures + plan.wait.seconds;
-    let health = |command: Vec<String>| ComposeHealthcheck {
+    let probes = &launch.probes;
+    let start = probes.startup.period_s * probes.startup.failures + launch.wait.seconds;
+    let health = |command: Vec<String>| Health {
         test: [&["CMD".to_owned()][..], &literals(&command)].concat(),
         interval: format!("{}s", probes.readiness.period_s),
         timeout: format!("{}s", probes.readiness.timeout_s),
         retries: probes.readiness.failures,
         start_period: format!("{start}s"),
     };
-    let gpus = || ComposeGpus { driver: "nvidia", count: "all", capabilities: ["gpu"] };
+    let gpus = || Gpus { driver: "nvidia", count: "all", capabilities: ["gpu"] };
     let mount = |path: &str, writes: bool| format!("{path}:{path}{}", if writes { "" } else { ":ro" });
-    Ok(ComposeService {
-        container_name: plan.name.clone(),
-        image: context.image(plan)?,
+    Ok(Service {
+        container_name: launch.name.clone(),
+        image: context.image(launch)?,
         entrypoint: vec![program],
         command: arguments.to_vec(),
         network_mode: "host",
         restart: "unless-stopped",
-        stop_grace_period: format!("{}s", plan.stop_s),
-        environment: plan.env.iter().map(|(name, value)| format!("{name}={}", literal(value))).collect(),
-        // The container waits for readiness itself.
-        depends_on: local.map(|name| (name.clone(), ComposeCondition { condition: "service_started" })).collect(),
+        stop_grace_period: format!("{}s", launch.stop_s),
+        environment: launch.env.iter().map(|(name, value)| format!("{name}={}", literal(value))).collect(),
+        // Its own wait is for what is ready.
+        depends_on: local.map(|name| (name.clone(), Condition { condition: "service_started" })).collect(),
         ulimits,
         cap_add,
         devices: if resources.rdma { vec!["/dev/infiniband:/dev/infiniband"] } else { Vec::new() },
-        volumes: plan.mounts.iter().map(|found| mount(&found.path, found.writes)).collect(),
+        volumes: launch.mounts.iter().map(|found| mount(&found.path, found.writes)).collect(),
         shm_size: (resources.shm > 0).then_some(resources.shm),
-        healthcheck: readiness_command(plan).map(health),
-        deploy: (resources.gpus > 0).then(|| ComposeDeploy {
-            resources: ComposeResources { reservations: ComposeReservations { devices: vec![gpus()] } },
-        }),
-        pre_stop: plan.drain_argv().map(|argv| ComposeHook { command: literals(&argv) }).into_iter().collect(),
+        healthcheck: asks(launch).map(health),
+        deploy: (resources.gpus > 0)
+            .then(|| Deploy { resources: Reserved { reservations: Reservations { devices: vec![gpus()] } } }),
+        pre_stop: launch.drain_argv().map(|argv| Hook { command: literals(&argv) }).into_iter().collect(),
     })
 }

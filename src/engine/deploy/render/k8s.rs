@@ -1,79 +1,80 @@
-//! Renders Deployments, StatefulSets, Services and disruption budgets.
+//! Deployments, StatefulSets, Services and disruption budgets.
 //!
-//! Pods that are addressed individually (store nodes, elected masters, servers of a disaggregated or distributed deployment) form a
-//! StatefulSet behind a headless Service of the same name. Other pods form a Deployment behind a ClusterIP Service of the same name.
+//! What is addressed pod by pod (nodes of the store, elected masters, servers of a disaggregated or distributed deployment) is a
+//! StatefulSet behind a headless Service of its name; what is one address is a Deployment behind a ClusterIP Service of its name.
 
 use serde_yaml_ng::Value;
 
-use crate::engine::deploy::render::pod::{POD_INDEX_LABEL, PodWorkload, startup_probe};
+use crate::engine::deploy::render::pod::{POD_INDEX_LABEL, Workload, started};
 use crate::engine::deploy::render::yaml::{self, map, pairs};
-use crate::engine::deploy::render::{RenderContext, RenderedFile, requirements};
-use crate::engine::deploy::{ComponentRole, DeployError, ProcessPlan, ServingMode};
+use crate::engine::deploy::render::{Context, File, takes};
+use crate::engine::deploy::{DeployError, Launch, Mode, Role};
 
-/// A document and the comment above it.
-type CommentedDocument = (String, Value);
+/// A document and what is said above it.
+type Document = (String, Value);
 
-/// Renders a single file, k8s.yaml.
-pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, DeployError> {
+/// The file: k8s.yaml.
+pub(crate) fn files(context: &Context<'_>) -> Result<Vec<File>, DeployError> {
     let mut documents = Vec::new();
-    for workload in PodWorkload::all(context) {
+    for workload in Workload::all(context) {
         documents.push((String::new(), service(context, &workload)));
-        documents.push(match has_stable_pods(context, &workload) {
+        documents.push(match by_pod(context, &workload) {
             true => stateful_set(context, &workload)?,
             false => deployment(context, &workload)?,
         });
         documents.extend(disruption_budget(context, &workload));
     }
-    if context.spec.serving.mode == ServingMode::Distributed {
+    if context.wanted.serving.mode == Mode::Distributed {
         documents.push(first_ranks(context));
     }
     let head = format!("{}\n# kubectl apply -f k8s.yaml", context.head);
-    Ok(vec![RenderedFile { name: "k8s.yaml".to_owned(), text: yaml::file(&head, &documents) }])
+    Ok(vec![File { name: "k8s.yaml".to_owned(), text: yaml::file(&head, &documents) }])
 }
 
-/// Whether peers address the pods individually.
-fn has_stable_pods(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> bool {
+/// Do others call its pods one by one?
+fn by_pod(context: &Context<'_>, workload: &Workload<'_>) -> bool {
     match workload.role {
-        ComponentRole::Master => workload.is_elected(context),
-        ComponentRole::Store | ComponentRole::Prefill | ComponentRole::Decode => true,
-        ComponentRole::Server => context.spec.serving.mode == ServingMode::Distributed,
-        ComponentRole::Router => false,
+        Role::Master => workload.is_elected(context),
+        Role::Store | Role::Prefill | Role::Decode => true,
+        Role::Server => context.wanted.serving.mode == Mode::Distributed,
+        Role::Router => false,
     }
 }
 
-fn metadata(context: &RenderContext<'_>, name: &str, labels: Option<Value>) -> Value {
-    map! { "name": name, "namespace": &context.spec.kubernetes.namespace, "labels": labels }
+fn metadata(context: &Context<'_>, name: &str, labels: Option<Value>) -> Value {
+    map! { "name": name, "namespace": &context.wanted.kubernetes.namespace, "labels": labels }
 }
 
-/// The comment above a workload: its requirements and notes on its role.
-fn comment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> String {
+/// What a process takes, and what is particular about its role.
+fn said(context: &Context<'_>, workload: &Workload<'_>) -> String {
     let mut lines: Vec<String> =
-        workload.plans.iter().map(|plan| format!("{} needs {}.", plan.name, requirements(plan))).collect();
+        workload.launches.iter().map(|launch| format!("{} takes {}.", launch.name, takes(launch))).collect();
     lines.extend(workload.model_in_image(context));
-    if workload.role == ComponentRole::Decode {
-        lines.push("Decode servers have no HiCache: prefill servers look up the store.".to_owned());
+    if workload.role == Role::Decode {
+        lines.push("It has no HiCache: what it decodes was looked up in the store by the prefill servers.".to_owned());
     }
     if workload.is_elected(context) {
         lines.push(
-            "Only the leader is ready. Clients find it through etcd, so no Service exposes the RPC port.".to_owned(),
+            "One of them is ready: the leader. Clients find it in etcd, so no Service stands before its RPC port."
+                .to_owned(),
         );
-        lines.push("Standbys are never ready, so updates do not roll out automatically: delete the standby pods, then the leader's.".to_owned());
+        lines.push("Stand-bys are never ready, so changes do not roll by themselves: delete the pods of the stand-bys, then the leader's.".to_owned());
     }
-    if workload.plans.iter().any(|plan| plan.resources.memlock) {
-        lines.push("Runs as root, because IPC_LOCK has no effect for other users.".to_owned());
+    if workload.launches.iter().any(|launch| launch.resources.memlock) {
+        lines.push("It runs as root, since IPC_LOCK has no effect for other users.".to_owned());
     }
     lines.join("\n")
 }
 
-fn service(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Value {
-    let headless = has_stable_pods(context, workload);
+fn service(context: &Context<'_>, workload: &Workload<'_>) -> Value {
+    let headless = by_pod(context, workload);
     map! {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": metadata(context, workload.name, pairs(workload.labels(context))),
         "spec": map! {
             "clusterIP": headless.then_some("None"),
-            // Ranks, routers and clients look up pods before they are ready.
+            // Ranks, routers and clients look for pods before these are ready.
             "publishNotReadyAddresses": headless.then_some(true),
             "selector": workload.selector(),
             "ports": workload.service_ports(context),
@@ -81,9 +82,9 @@ fn service(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Value {
     }
 }
 
-fn deployment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Result<CommentedDocument, DeployError> {
-    // Two masters would each hold a part of the objects. Servers roll one by one, because no GPUs are left for a surge.
-    let strategy = if workload.role == ComponentRole::Master {
+fn deployment(context: &Context<'_>, workload: &Workload<'_>) -> Result<Document, DeployError> {
+    // Two masters would each know half of the objects. Servers roll one by one, and there are no GPUs for one more.
+    let strategy = if workload.role == Role::Master {
         map! { "type": "Recreate" }
     } else {
         map! { "type": "RollingUpdate", "rollingUpdate": map! { "maxUnavailable": 1u32, "maxSurge": 0u32 } }
@@ -95,33 +96,31 @@ fn deployment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Result
         "spec": map! {
             "replicas": workload.replicas,
             "strategy": strategy,
-            // A server that loads its model makes no progress for longer than the default deadline.
+            // A server that loads its model makes no progress for longer than Kubernetes waits by default.
             "progressDeadlineSeconds": starts_within(workload),
             "selector": map! { "matchLabels": workload.selector() },
             "template": workload.template(context)?,
         },
     };
-    Ok((comment(context, workload), document))
+    Ok((said(context, workload), document))
 }
 
-/// Seconds until an unready pod counts as failed. Longer than its startup probe.
-fn starts_within(workload: &PodWorkload<'_>) -> u32 {
-    let of = |plan: &&ProcessPlan| {
-        let startup = startup_probe(plan);
+/// Seconds after which a pod that is not ready has failed: longer than its startup probe waits.
+fn starts_within(workload: &Workload<'_>) -> u32 {
+    let of = |launch: &&Launch| {
+        let startup = started(launch);
         startup.period_s.saturating_mul(startup.failures)
     };
-    workload.plans.iter().map(of).max().unwrap_or(0).saturating_add(600)
+    workload.launches.iter().map(of).max().unwrap_or(0).saturating_add(600)
 }
 
-fn stateful_set(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Result<CommentedDocument, DeployError> {
+fn stateful_set(context: &Context<'_>, workload: &Workload<'_>) -> Result<Document, DeployError> {
     let ranks = workload.size > 1;
-    let mut comment = comment(context, workload);
+    let mut comment = said(context, workload);
     let update = if workload.is_elected(context) {
         map! { "type": "OnDelete" }
     } else if ranks {
-        comment.push_str(
-            "\nThe pods are ranks of one server and must change together: after an apply, delete all of them.",
-        );
+        comment.push_str("\nIts pods are ranks of one server and change together: after an apply, delete them all.");
         map! { "type": "OnDelete" }
     } else {
         map! { "type": "RollingUpdate" }
@@ -142,8 +141,8 @@ fn stateful_set(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Resu
     Ok((comment, document))
 }
 
-/// A disruption budget that allows one pod at a time.
-fn disruption_budget(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Option<CommentedDocument> {
+/// Nodes are drained one pod at a time.
+fn disruption_budget(context: &Context<'_>, workload: &Workload<'_>) -> Option<Document> {
     if !workload.has_budget(context) {
         return None;
     }
@@ -156,14 +155,12 @@ fn disruption_budget(context: &RenderContext<'_>, workload: &PodWorkload<'_>) ->
     Some((String::new(), document))
 }
 
-/// A Service for the first rank of each server. The other ranks only serve /health.
-fn first_ranks(context: &RenderContext<'_>) -> CommentedDocument {
-    let spec = context.spec;
-    let name = format!("{}-{}", spec.name, ComponentRole::Server.word());
-    let labels = [
-        ("app.kubernetes.io/part-of", spec.name.as_str()),
-        ("app.kubernetes.io/component", ComponentRole::Server.word()),
-    ];
+/// Requests go to the first rank of a server; the others answer /health only.
+fn first_ranks(context: &Context<'_>) -> Document {
+    let wanted = context.wanted;
+    let name = format!("{}-{}", wanted.name, Role::Server.word());
+    let labels =
+        [("app.kubernetes.io/part-of", wanted.name.as_str()), ("app.kubernetes.io/component", Role::Server.word())];
     let selector = labels.into_iter().chain([(POD_INDEX_LABEL, "0")]);
     let document = map! {
         "apiVersion": "v1",
@@ -171,8 +168,8 @@ fn first_ranks(context: &RenderContext<'_>) -> CommentedDocument {
         "metadata": metadata(context, &name, pairs(labels)),
         "spec": map! {
             "selector": pairs(selector),
-            "ports": vec![map! { "name": "http", "port": spec.serving.port }],
+            "ports": vec![map! { "name": "http", "port": wanted.serving.port }],
         },
     };
-    ("Client entry point: the first rank of each server (label available since Kubernetes 1.28).".to_owned(), document)
+    ("Where requests go: the first rank of each server (its label is from Kubernetes 1.28 on).".to_owned(), document)
 }

@@ -1,4 +1,4 @@
-//! Types shared by both API versions.
+//! What roles of both versions are made of.
 
 use std::collections::BTreeMap;
 
@@ -10,70 +10,78 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RoleTemplate {
-    /// Name for references from roles.
+    /// The name that roles refer to.
     pub name: String,
+    /// The pods.
     pub template: Option<PodTemplateSpec>,
 }
 
-/// A reference to a shared template.
+/// The use of a shared template.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TemplateRef {
+    /// Which.
     pub name: String,
-    /// A strategic merge patch, without a schema (v1alpha2).
+    /// A strategic merge patch over it, free in form (v1alpha2).
     pub patch: Option<serde_json::Value>,
 }
 
-/// The rollout of a change to the pods.
+/// How a change reaches the pods.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RolloutStrategy {
+    /// `RollingUpdate`, the only one.
     #[serde(rename = "type")]
     pub kind: Option<String>,
+    /// Its numbers.
     pub rolling_update: Option<RollingUpdate>,
 }
 
-/// Limits of a rolling update.
+/// How many pods change at a time.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RollingUpdate {
     /// `RecreatePod`, `InPlaceIfPossible` or `InPlaceOnly`.
     #[serde(rename = "type")]
     pub kind: Option<String>,
-    /// Pods that may be unavailable at a time. Default 1.
+    /// Pods away at a time; 1 when not given.
     pub max_unavailable: Option<IntOrString>,
-    /// Pods above the replica count. Default 0.
+    /// Pods more than wanted; 0 when not given.
     pub max_surge: Option<IntOrString>,
-    /// Pods below this ordinal are not updated.
+    /// Pods below this ordinal stay as they are.
     pub partition: Option<IntOrString>,
+    /// Stop here.
     pub paused: Option<bool>,
+    /// Of an update in place.
     pub in_place_update_strategy: Option<InPlaceUpdate>,
 }
 
-/// An in-place update, which does not recreate the pod.
+/// An update of a pod that is not made anew.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct InPlaceUpdate {
-    /// Seconds between marking the pod unready and updating it.
+    /// Seconds between unready and changed.
     pub grace_period_seconds: Option<i32>,
 }
 
-/// Containers of a cluster-wide profile that are injected into the pods.
+/// Containers of a cluster-wide profile that come into the pods.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EngineRuntime {
+    /// The profile.
     pub profile_name: String,
-    /// Names of the containers to inject.
+    /// Which of its containers.
     pub inject_containers: Option<Vec<String>>,
-    /// Patches for containers of the profile.
+    /// Laid over those of the profile.
     pub containers: Option<Vec<Container>>,
 }
 
-/// An adapter through which autoscalers set the replica count.
+/// An adapter through which autoscalers set the replicas.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ScalingAdapter {
+    /// Is there one?
     pub enable: Option<bool>,
-    /// Labels of the adapter (v1alpha2).
+    /// Its labels (v1alpha2).
     pub labels: Option<BTreeMap<String, String>>,
 }

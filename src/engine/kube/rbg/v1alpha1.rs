@@ -1,4 +1,4 @@
-//! `workloads.x-k8s.io/v1alpha1`: a role contains its template and names its workload type.
+//! `workloads.x-k8s.io/v1alpha1`: a role has its template itself and names the workload that runs it.
 
 use std::collections::BTreeMap;
 
@@ -8,139 +8,180 @@ use serde::Deserialize;
 
 use super::{EngineRuntime, RoleTemplate, RolloutStrategy, ScalingAdapter, TemplateRef};
 
+/// The document.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase", rename = "RoleBasedGroup")]
-pub struct RoleBasedGroupV1alpha1 {
+#[serde(default, rename_all = "camelCase")]
+pub struct RoleBasedGroup {
+    /// Version.
     pub api_version: Option<String>,
+    /// Kind.
     pub kind: Option<String>,
-    /// The name is part of every generated name.
+    /// Its name is part of every generated name.
     pub metadata: Option<ObjectMeta>,
-    pub spec: Option<GroupSpecV1alpha1>,
+    /// The roles.
+    pub spec: Option<Spec>,
     /// Written by the controller.
     pub status: Option<serde_json::Value>,
 }
 
-/// The roles of a group and what they share.
+/// The roles and what they share.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", rename = "RoleBasedGroupSpec")]
-pub struct GroupSpecV1alpha1 {
-    pub roles: Option<Vec<RoleSpecV1alpha1>>,
-    /// Templates that roles refer to.
+pub struct Spec {
+    /// At least one.
+    pub roles: Option<Vec<Role>>,
+    /// Pods that roles refer to.
     pub role_templates: Option<Vec<RoleTemplate>>,
-    /// Roles that are updated or scaled together.
+    /// Roles that change or scale in step.
     pub coordination: Option<Vec<Coordination>>,
+    /// All or none scheduling.
     pub pod_group_policy: Option<PodGroupPolicy>,
 }
 
-/// A set of identical pods.
+/// A set of like pods.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", rename = "RoleSpec")]
-pub struct RoleSpecV1alpha1 {
+pub struct Role {
     /// Unique in the group.
     pub name: String,
+    /// How many; 1 when not given.
     pub replicas: Option<i32>,
-    pub workload: Option<WorkloadRef>,
+    /// What runs it; apps/v1 StatefulSet when not given.
+    pub workload: Option<Workload>,
+    /// The pod.
     pub template: Option<PodTemplateSpec>,
+    /// Or a shared one.
     pub template_ref: Option<TemplateRef>,
-    /// A strategic merge patch for the shared template, without a schema.
+    /// A strategic merge patch over the shared one, free in form.
     pub template_patch: Option<serde_json::Value>,
+    /// Of a LeaderWorkerSet.
     pub leader_worker_set: Option<LeaderWorkerSet>,
-    pub components: Option<Vec<ComponentV1alpha1>>,
+    /// Of an InstanceSet.
+    pub components: Option<Vec<Component>>,
     /// Roles that must be ready first.
     pub dependencies: Option<Vec<String>>,
+    /// On the workload.
     pub labels: Option<BTreeMap<String, String>>,
+    /// On the workload.
     pub annotations: Option<BTreeMap<String, String>>,
+    /// How changes roll.
     pub rollout_strategy: Option<RolloutStrategy>,
     /// `None` or `RecreateRoleInstanceOnPodRestart`.
     pub restart_policy: Option<String>,
-    /// Ports of the role's headless Service.
+    /// Ports of the role's headless service.
     pub service_ports: Option<Vec<ServicePort>>,
+    /// Injected containers.
     pub engine_runtimes: Option<Vec<EngineRuntime>>,
+    /// Autoscaling.
     pub scaling_adapter: Option<ScalingAdapter>,
-    /// Seconds of readiness before a pod counts as available.
+    /// Seconds of readiness before a pod counts.
     pub min_ready_seconds: Option<i32>,
 }
 
+/// A kind of workload.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase", rename = "Workload")]
-pub struct WorkloadRef {
+#[serde(default, rename_all = "camelCase")]
+pub struct Workload {
+    /// Its version.
     pub api_version: Option<String>,
+    /// Its kind.
     pub kind: Option<String>,
 }
 
-/// A leader and workers per replica.
+/// A leader and its workers per replica.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LeaderWorkerSet {
-    /// Pods per replica, including the leader.
+    /// Pods of a replica, the leader among them.
     pub size: Option<i32>,
+    /// Over the leader's.
     pub patch_leader_template: Option<serde_json::Value>,
+    /// Over the workers'.
     pub patch_worker_template: Option<serde_json::Value>,
 }
 
-/// A component of an InstanceSet.
+/// One kind of pods of an InstanceSet.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", rename = "ComponentV1alpha1")]
-pub struct ComponentV1alpha1 {
+pub struct Component {
     /// Unique in the role.
     pub name: String,
+    /// How many; 1 when not given.
     pub size: Option<i32>,
+    /// Its service.
     pub service_name: Option<String>,
+    /// The pod.
     pub template: Option<PodTemplateSpec>,
 }
 
-/// Coordinated updates or scaling of several roles.
+/// Roles in step.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Coordination {
     /// Unique in the group.
     pub name: String,
+    /// Which roles.
     pub roles: Option<Vec<String>>,
+    /// How far apart they may be.
     pub strategy: Option<CoordinationStrategy>,
 }
 
-/// How far the progress of roles may diverge.
+/// How far apart roles may be.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CoordinationStrategy {
+    /// While a change rolls.
     pub rolling_update: Option<RollingSkew>,
+    /// While they scale.
     pub scaling: Option<ScalingSkew>,
 }
 
-/// Percentages for a rolling update.
+/// Percentages of a rolling change.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RollingSkew {
+    /// As `10%`.
     pub max_skew: Option<String>,
+    /// As `10%`.
     pub max_unavailable: Option<String>,
+    /// As `10%`.
     pub partition: Option<String>,
 }
 
+/// Percentages of scaling.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ScalingSkew {
+    /// As `10%`.
     pub max_skew: Option<String>,
     /// `OrderScheduled` or `OrderReady`.
     pub progression: Option<String>,
 }
 
+/// Who schedules all or none.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PodGroupPolicy {
+    /// The scheduler plugin.
     pub kube_scheduling: Option<KubeScheduling>,
+    /// Volcano.
     pub volcano_scheduling: Option<VolcanoScheduling>,
 }
 
-/// Settings for the coscheduling plugin.
+/// Of the scheduler plugin.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KubeScheduling {
+    /// Seconds; 60 when not given.
     pub schedule_timeout_seconds: Option<i32>,
 }
 
+/// Of Volcano.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct VolcanoScheduling {
+    /// The priority class.
     pub priority_class_name: Option<String>,
+    /// The queue.
     pub queue: Option<String>,
 }

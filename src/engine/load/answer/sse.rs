@@ -1,12 +1,12 @@
-//! Server-sent events as inference servers send them: frames of `data:` lines, each followed by a blank line.
+//! Server-sent events, as inference servers send them: frames of `data:` lines with a blank line after each.
 
-/// Maximum frame size. A cumulative frame of a million tokens is far smaller.
+/// The longest frame that is read: a cumulative one of a million tokens is far below.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
 
 /// One event of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SseEvent<'a> {
-    /// Data of a frame.
+pub enum Event<'a> {
+    /// The data of a frame.
     Data(&'a [u8]),
     /// `[DONE]`: the answer is complete.
     Done,
@@ -17,31 +17,31 @@ pub enum SseEvent<'a> {
 #[error("a frame of the stream has more than {FRAME_BYTES_MAX} bytes")]
 pub struct FrameTooLong;
 
-/// Splits a stream into frames. A line that arrives in one piece is not copied.
+/// Cuts a stream into frames. A line that came whole is not copied.
 #[derive(Debug, Default)]
-pub struct SseParser {
-    /// Start of a line whose end has not arrived yet.
+pub struct Frames {
+    /// The beginning of a line whose end has not come.
     line: Vec<u8>,
 }
 
-impl SseParser {
-    /// Parses more bytes and calls `emit` for every frame they complete.
+impl Frames {
+    /// More bytes; `told` hears of every frame that they end.
     ///
-    /// These servers put each frame on one line, so a frame is emitted at the end of its line, without waiting for
-    /// the blank line. Data of several lines, which no known server sends, would be emitted line by line.
+    /// Servers of this kind put a frame on one line, so that a frame is told at the end of its line, a blank line before the one
+    /// after it comes. Data of several lines (which no known server sends) would be told line by line.
     ///
     /// # Errors
-    /// A line exceeds [`FRAME_BYTES_MAX`].
-    pub fn push(&mut self, bytes: &[u8], mut emit: impl FnMut(SseEvent<'_>)) -> Result<(), FrameTooLong> {
+    /// See [`FrameTooLong`].
+    pub fn push(&mut self, bytes: &[u8], mut told: impl FnMut(Event<'_>)) -> Result<(), FrameTooLong> {
         let mut rest = bytes;
         while let Some(end) = memchr::memchr(b'\n', rest) {
             let (line, after) = (&rest[..end], &rest[end + 1..]);
             rest = after;
             if self.line.is_empty() {
-                parse_line(line, &mut emit);
+                tell(line, &mut told);
             } else {
                 self.line.extend_from_slice(line);
-                parse_line(&self.line, &mut emit);
+                tell(&self.line, &mut told);
                 self.line.clear();
             }
         }
@@ -53,14 +53,14 @@ impl SseParser {
     }
 }
 
-/// Emits the data of `line`, if any. Comments, event names and blank lines have none.
-fn parse_line(line: &[u8], emit: &mut impl FnMut(SseEvent<'_>)) {
+/// Tell what `line` carries, if anything: comments, event names and blank lines do not.
+fn tell(line: &[u8], told: &mut impl FnMut(Event<'_>)) {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let Some(data) = line.strip_prefix(b"data:") else { return };
     match data.strip_prefix(b" ").unwrap_or(data) {
         b"" => {}
-        b"[DONE]" => emit(SseEvent::Done),
-        data => emit(SseEvent::Data(data)),
+        b"[DONE]" => told(Event::Done),
+        data => told(Event::Data(data)),
     }
 }
 
@@ -68,31 +68,31 @@ fn parse_line(line: &[u8], emit: &mut impl FnMut(SseEvent<'_>)) {
 mod tests {
     use super::*;
 
-    fn events(pieces: &[&str]) -> Vec<String> {
-        let (mut frames, mut all) = (SseParser::default(), Vec::new());
+    fn told(pieces: &[&str]) -> Vec<String> {
+        let (mut frames, mut all) = (Frames::default(), Vec::new());
         for piece in pieces {
-            let emit = |event: SseEvent<'_>| {
+            let tell = |event: Event<'_>| {
                 all.push(match event {
-                    SseEvent::Data(data) => String::from_utf8_lossy(data).into_owned(),
-                    SseEvent::Done => "DONE".to_owned(),
+                    Event::Data(data) => String::from_utf8_lossy(data).into_owned(),
+                    Event::Done => "DONE".to_owned(),
                 });
             };
-            frames.push(piece.as_bytes(), emit).expect("short");
+            frames.push(piece.as_bytes(), tell).expect("short");
         }
         all
     }
 
     #[test]
-    fn frames_are_found_with_any_line_ending_and_any_split() {
-        assert_eq!(events(&["data: a\n\ndata: b\r\n\r\ndata: [DONE]\n\n"]), ["a", "b", "DONE"]);
-        assert_eq!(events(&["da", "ta: a", "b\n", "\ndata:c\n"]), ["ab", "c"]);
-        assert_eq!(events(&[": ping\nevent: x\nid: 1\n\ndata:\n\n"]), Vec::<String>::new());
-        assert_eq!(events(&["data: without an end"]), Vec::<String>::new());
+    fn frames_are_found_with_either_end_of_line_and_any_cut() {
+        assert_eq!(told(&["data: a\n\ndata: b\r\n\r\ndata: [DONE]\n\n"]), ["a", "b", "DONE"]);
+        assert_eq!(told(&["da", "ta: a", "b\n", "\ndata:c\n"]), ["ab", "c"]);
+        assert_eq!(told(&[": ping\nevent: x\nid: 1\n\ndata:\n\n"]), Vec::<String>::new());
+        assert_eq!(told(&["data: without an end"]), Vec::<String>::new());
     }
 
     #[test]
-    fn endless_line_is_refused() {
-        let (mut frames, piece) = (SseParser::default(), vec![b'x'; FRAME_BYTES_MAX / 4]);
+    fn a_line_without_end_is_refused() {
+        let (mut frames, piece) = (Frames::default(), vec![b'x'; FRAME_BYTES_MAX / 4]);
         let results: Vec<bool> = (0..5).map(|_| frames.push(&piece, |_| {}).is_ok()).collect();
         assert_eq!(results, [true, true, true, true, false]);
     }

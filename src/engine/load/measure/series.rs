@@ -1,51 +1,52 @@
-//! Results of a run over time, in memory that does not grow with its length.
+//! How a run went over its time, in memory that does not grow with its length.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::engine::load::TimedRequest;
-use crate::engine::load::target::ExchangeOutcome;
+use crate::engine::load::Record;
+use crate::engine::load::target::Outcome;
 
-/// Maximum number of buckets. For longer runs, pairs of buckets are merged.
+/// Most buckets; when a run gets longer, two become one.
 pub const BUCKETS_MAX: usize = 1_200;
+/// The width that a series begins with.
 const NARROWEST: Duration = Duration::from_millis(250);
-/// Later times are clamped to this.
+/// No instant is later than this.
 const LATEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Counts of one time bucket.
+/// What happened in one bucket of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Bucket {
-    /// Requests that were fully written.
+    /// Requests that were written.
     pub sent: u64,
-    /// Requests that ended, including failed ones.
+    /// Requests that ended, well or not.
     pub ended: u64,
-    /// Of these, failed requests.
+    /// Of these, those that failed.
     pub failed: u64,
-    /// Request-seconds in flight. Divided by the bucket width, this is the mean number in flight.
+    /// Seconds that requests spent in flight in it: over the width, the mean number in flight.
     pub busy_s: f64,
-    /// Answer tokens, spread evenly between the first and the last token of each answer.
+    /// Tokens of answers, spread evenly from an answer's first token to its last.
     pub output_tokens: f64,
-    /// Prompt tokens of the requests whose first token arrived in the bucket.
+    /// Tokens of the prompts whose first token came in it.
     pub prompt_tokens: u64,
-    /// Of these, tokens from L1.
+    /// Of these, from the device.
     pub device: u64,
-    /// Of these, tokens from L2.
+    /// From the host.
     pub host: u64,
-    /// Of these, tokens from L3.
+    /// From the store.
     pub storage: u64,
-    /// Cached, without a reported tier.
+    /// Cached, without a word where.
     pub cached_somewhere: u64,
-    /// Number of first tokens.
+    /// First tokens.
     pub first_tokens: u64,
-    /// Sum of their TTFT (scheduled), in seconds.
+    /// Sum of their times from the planned instant, seconds.
     pub ttft_sum_s: f64,
-    /// Maximum of their TTFT, in seconds.
+    /// The longest of them.
     pub ttft_max_s: f64,
 }
 
 impl Bucket {
-    /// Adds the counts of `other`.
+    /// Add what happened in `other`.
     pub fn plus(&mut self, other: &Bucket) {
         self.sent += other.sent;
         self.ended += other.ended;
@@ -63,26 +64,26 @@ impl Bucket {
     }
 }
 
-/// Counts of a run in time buckets of equal width.
+/// See the module.
 #[derive(Clone, Debug)]
-pub struct TimeSeries {
+pub struct Series {
     width: Duration,
     buckets: Vec<Bucket>,
 }
 
-impl Default for TimeSeries {
-    fn default() -> TimeSeries {
-        TimeSeries { width: NARROWEST, buckets: Vec::new() }
+impl Default for Series {
+    fn default() -> Series {
+        Series { width: NARROWEST, buckets: Vec::new() }
     }
 }
 
-impl TimeSeries {
-    /// Adds `record` to the counts.
-    pub fn add(&mut self, record: &TimedRequest) {
+impl Series {
+    /// Count `record`.
+    pub fn add(&mut self, record: &Record) {
         let exchange = &record.exchange;
         self.reach(exchange.end.max(exchange.wrote));
         // A request that was never written was neither sent nor in flight.
-        if !matches!(exchange.outcome, ExchangeOutcome::Connect(_)) {
+        if !matches!(exchange.outcome, Outcome::Connect(_)) {
             self.at(exchange.wrote).sent += 1;
             self.spread(exchange.wrote, exchange.end, exchange.end.saturating_sub(exchange.wrote).as_secs_f64(), |b| {
                 &mut b.busy_s
@@ -90,7 +91,7 @@ impl TimeSeries {
         }
         let ended = self.at(exchange.end);
         ended.ended += 1;
-        if exchange.outcome != ExchangeOutcome::Ok {
+        if exchange.outcome != Outcome::Ok {
             ended.failed += 1;
             return;
         }
@@ -114,7 +115,7 @@ impl TimeSeries {
         }
     }
 
-    /// Extends the buckets to `until`, and widens them if needed.
+    /// Make room for `until`.
     fn reach(&mut self, until: Duration) {
         let until = until.min(LATEST);
         while until.as_nanos() / self.width.as_nanos() >= BUCKETS_MAX as u128 {
@@ -144,7 +145,7 @@ impl TimeSeries {
         &mut self.buckets[place]
     }
 
-    /// Spreads `amount` evenly between `from` and `to`.
+    /// Spread `amount` evenly over the time from `from` to `to`.
     fn spread(&mut self, from: Duration, to: Duration, amount: f64, of: impl Fn(&mut Bucket) -> &mut f64) {
         let (from, to) = (from.min(LATEST), to.min(LATEST));
         let (first, last) = (self.place(from), self.place(to));
@@ -160,17 +161,17 @@ impl TimeSeries {
         }
     }
 
-    /// Returns the bucket width.
+    /// The width of a bucket.
     pub fn width(&self) -> Duration {
         self.width
     }
 
-    /// Returns the buckets, from the start of the run.
+    /// The buckets from the start of the run on.
     pub fn buckets(&self) -> &[Bucket] {
         &self.buckets
     }
 
-    /// Returns the peak rate of answer tokens per second, over one second of run time or one bucket if that is wider.
+    /// The most tokens of answers within a second of the run's clock (or a bucket, where these are wider), per second.
     pub fn peak_output_per_s(&self) -> f64 {
         let second = Duration::from_secs(1);
         let (step, width) = match self.width < second {
@@ -186,11 +187,11 @@ impl TimeSeries {
 mod tests {
     use super::*;
     use crate::engine::load::Turn;
-    use crate::engine::load::answer::ModelAnswer;
+    use crate::engine::load::answer::Answer;
     use crate::engine::load::target::Exchange;
 
-    fn record(wrote: Duration, first: Duration, end: Duration) -> TimedRequest {
-        let answer = ModelAnswer { completion_tokens: Some(100), prompt_tokens: Some(7), ..ModelAnswer::default() };
+    fn record(wrote: Duration, first: Duration, end: Duration) -> Record {
+        let answer = Answer { completion_tokens: Some(100), prompt_tokens: Some(7), ..Answer::default() };
         let exchange = Exchange {
             begun: wrote,
             waited: Duration::ZERO,
@@ -201,10 +202,10 @@ mod tests {
             arrived: 100,
             arrivals: Vec::new(),
             answer,
-            outcome: ExchangeOutcome::Ok,
+            outcome: Outcome::Ok,
         };
         let turn = Turn { conversation: 0, index: 0 };
-        TimedRequest { turn, planned: wrote, eligible_at: wrote, max_tokens: 100, expected: None, exchange }
+        Record { turn, planned: wrote, free: wrote, max_tokens: 100, expected: None, exchange }
     }
 
     fn ms(ms: u64) -> Duration {
@@ -212,8 +213,8 @@ mod tests {
     }
 
     #[test]
-    fn tokens_and_time_in_flight_are_spread_over_buckets() {
-        let mut series = TimeSeries::default();
+    fn tokens_and_time_in_flight_are_spread_over_the_buckets_they_fall_into() {
+        let mut series = Series::default();
         series.add(&record(ms(0), ms(500), ms(1_000)));
         let tokens: Vec<f64> = series.buckets().iter().map(|bucket| bucket.output_tokens).collect();
         assert_eq!(tokens, [0.0, 0.0, 50.0, 50.0, 0.0]);
@@ -224,8 +225,8 @@ mod tests {
     }
 
     #[test]
-    fn long_run_has_wider_buckets_and_the_same_totals() {
-        let mut series = TimeSeries::default();
+    fn a_long_run_has_wider_buckets_and_loses_nothing() {
+        let mut series = Series::default();
         for hour in 0..24 {
             let at = Duration::from_secs(hour * 3600);
             series.add(&record(at, at + ms(10), at + ms(200_000)));

@@ -1,8 +1,7 @@
-//! Reads the counters of an SGLang server and of a Mooncake master from their metrics pages. No I/O.
+//! What a server's metrics page and a master's count: which names mean what. Pure.
 //!
-//! Names are those of SGLang 0.5.23. Ranks of one model repeat token counts, so those of one rank are used. Byte
-//! counts cover a rank's own share and are summed. A series appears with its first event, so a missing series on an
-//! SGLang page means zero.
+//! SGLang's names are those of 0.5.23. Ranks of one model repeat the counts of tokens, so that one rank is taken for them; bytes are
+//! those of a rank's own part and are summed. A series appears after its first event: on a page of SGLang an absent one is zero.
 
 use std::collections::BTreeMap;
 
@@ -11,112 +10,122 @@ use serde::Serialize;
 use crate::engine::base::text::one_line;
 use crate::engine::http::Samples;
 
-/// Maximum number of label values kept per reason counter.
+/// Most kinds of one reason that are kept.
 const REASONS_MAX: usize = 64;
 
-/// Token counts by reason label.
+/// Tokens by reason.
 pub type Reasons = BTreeMap<String, u64>;
 
-/// Counters of an SGLang server since its start, and its current gauges. Units are tokens unless stated.
+/// What a server counted since it began, and how full it is. Tokens, unless said.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct ServerCounters {
+pub struct Counters {
+    /// Requests that ended.
     pub requests: u64,
+    /// Of prompts.
     pub prompt: u64,
+    /// Of answers.
     pub completion: u64,
-    /// Prompt tokens from L1.
+    /// Of prompts, from L1.
     pub device: u64,
-    /// Prompt tokens from L2.
+    /// From L2.
     pub host: u64,
-    /// Prompt tokens from L3.
+    /// From L3.
     pub storage: u64,
-    /// Cached prompt tokens without a reported tier.
+    /// From a cache without a word which.
     pub cached_somewhere: u64,
-    /// Prompt tokens computed, as counted by the scheduler. Tokens of retracted requests count again.
+    /// Of prompts, computed, by the scheduler's count (which counts again what it had to take back).
     pub computed: u64,
+    /// Evicted from L1.
     pub evicted: u64,
     /// Copied from L1 to L2.
     pub backed_up: u64,
-    /// Bytes copied from L1 to L2.
+    /// Bytes of it.
     pub backed_up_bytes: u64,
-    /// Loaded from L2 to L1.
+    /// Copied back from L2 to L1.
     pub loaded_back: u64,
-    /// Bytes loaded from L2 to L1.
+    /// Bytes of it.
     pub loaded_back_bytes: u64,
+    /// Written to L3.
     pub stored: u64,
-    /// Not written to L3 although scheduled.
+    /// Not written to L3 though they should have been.
     pub store_dropped: u64,
     /// Found in L3 by a lookup.
     pub found_in_storage: u64,
+    /// Fetched from L3.
     pub prefetched: u64,
-    /// Dropped from L2, by reason.
+    /// Lost from L2, by reason.
     pub dropped: Reasons,
-    /// Found in L3 but not used, by reason.
+    /// Found in L3 and not used, by reason.
     pub unfulfilled: Reasons,
-    /// Prefetches from L3 that were deferred, by reason.
+    /// Fetches from L3 that were put off, by reason.
     pub deferred: Reasons,
-    /// Bandwidth of prefetches from L3: sum over operations (GB/s each) and their number.
+    /// Sum of the rates of all fetches from L3 (GB/s each), and their number.
     #[serde(skip)]
-    pub prefetch_rate: BandwidthSum,
-    /// The same for writes to L3.
+    pub prefetch_rate: Rates,
+    /// Those of all writes to L3.
     #[serde(skip)]
-    pub backup_rate: BandwidthSum,
-    pub now: ServerGauges,
+    pub backup_rate: Rates,
+    /// How full it is now.
+    pub now: Gauges,
 }
 
-/// Sum and number of the bandwidths of operations.
+/// What many operations reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct BandwidthSum {
-    /// Sum over operations, in GB/s.
+pub struct Rates {
+    /// Sum, GB/s.
     pub sum: f64,
+    /// How many operations.
     pub count: f64,
 }
 
-impl BandwidthSum {
-    /// Mean bandwidth of an operation, GB/s.
+impl Rates {
+    /// The mean of an operation, GB/s.
     pub fn mean(&self) -> Option<f64> {
         (self.count >= 1.0).then(|| self.sum / self.count)
     }
 }
 
-/// Current load and cache usage.
+/// What goes up and down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct ServerGauges {
+pub struct Gauges {
+    /// Requests that run.
     pub running: u64,
+    /// Requests that wait.
     pub queued: u64,
-    /// Tokens in L1 used by running requests.
+    /// Tokens in use in L1 (by running requests).
     pub used: u64,
-    /// Tokens in L1 that are only cached and can be evicted.
+    /// Tokens in L1 that nobody uses: cached, evicted when room is needed.
     pub evictable: u64,
-    /// Tokens currently cached in L2.
+    /// Tokens in L2.
     pub host_used: u64,
-    /// Capacity of L2 in tokens.
+    /// Tokens that L2 holds.
     pub host_total: u64,
 }
 
-/// Which ranks' samples to sum.
+/// Which samples of a name to sum.
 #[derive(Clone, Copy)]
-enum RankScope {
-    /// One rank only: logical token counts.
+enum Take {
+    /// One rank's: the logical count.
     OneRank,
-    /// All ranks: byte counts.
+    /// All ranks': bytes.
     All,
 }
 
-impl ServerCounters {
-    /// Reads a metrics page. `None` if it has no SGLang metric.
-    pub fn read(page: &Samples) -> Option<ServerCounters> {
-        page.names().any(|name| name.starts_with("sglang:")).then(|| ServerCounters::of(page))
+impl Counters {
+    /// Read a page; `None` where it is no page of SGLang.
+    pub fn read(page: &Samples) -> Option<Counters> {
+        page.names().any(|name| name.starts_with("sglang:")).then(|| Counters::of(page))
     }
 
-    fn of(page: &Samples) -> ServerCounters {
-        let sum = |name: &str, take: RankScope, label: Option<(&str, &str)>| {
+    fn of(page: &Samples) -> Counters {
+        let sum = |name: &str, take: Take, label: Option<(&str, &str)>| {
             let mut total = 0.0;
             for (labels, value) in page.samples(&format!("sglang:{name}")) {
                 let get =
                     |wanted: &str| labels.iter().find(|(known, _)| known == wanted).map(|(_, value)| value.as_str());
                 let counts = match take {
-                    RankScope::All => true,
-                    RankScope::OneRank => ["tp_rank", "pp_rank", "moe_ep_rank", "attn_cp_rank"]
+                    Take::All => true,
+                    Take::OneRank => ["tp_rank", "pp_rank", "moe_ep_rank", "attn_cp_rank"]
                         .iter()
                         .all(|rank| get(rank).is_none_or(|rank| rank == "0" || rank.is_empty())),
                 };
@@ -126,25 +135,25 @@ impl ServerCounters {
             }
             total
         };
-        let tokens = |name: &str| count(sum(name, RankScope::OneRank, None));
-        let cached = |tier: &str| count(sum("cached_tokens_total", RankScope::OneRank, Some(("cache_source", tier))));
-        let bytes = |name: &str| count(sum(name, RankScope::All, None));
-        let pool = |name: &str| count(sum(name, RankScope::OneRank, Some(("pool", "kv"))));
+        let tokens = |name: &str| count(sum(name, Take::OneRank, None));
+        let cached = |tier: &str| count(sum("cached_tokens_total", Take::OneRank, Some(("cache_source", tier))));
+        let bytes = |name: &str| count(sum(name, Take::All, None));
+        let pool = |name: &str| count(sum(name, Take::OneRank, Some(("pool", "kv"))));
         let reasons = |name: &str| {
             let mut found = Reasons::new();
             for (reason, _) in page.by(&format!("sglang:{name}"), "reason") {
                 if found.len() < REASONS_MAX {
-                    let reason_tokens = count(sum(name, RankScope::OneRank, Some(("reason", reason))));
+                    let reason_tokens = count(sum(name, Take::OneRank, Some(("reason", reason))));
                     found.insert(one_line(reason, 64), reason_tokens);
                 }
             }
             found
         };
-        let rates = |name: &str| BandwidthSum {
-            sum: sum(&format!("{name}_sum"), RankScope::All, None),
-            count: sum(&format!("{name}_count"), RankScope::All, None),
+        let rates = |name: &str| Rates {
+            sum: sum(&format!("{name}_sum"), Take::All, None),
+            count: sum(&format!("{name}_count"), Take::All, None),
         };
-        ServerCounters {
+        Counters {
             requests: tokens("num_requests_total"),
             prompt: tokens("prompt_tokens_total"),
             completion: tokens("generation_tokens_total"),
@@ -152,7 +161,7 @@ impl ServerCounters {
             host: cached("host"),
             storage: cached("storage"),
             cached_somewhere: cached("total"),
-            computed: count(sum("realtime_tokens_total", RankScope::OneRank, Some(("mode", "prefill_compute")))),
+            computed: count(sum("realtime_tokens_total", Take::OneRank, Some(("mode", "prefill_compute")))),
             evicted: tokens("evicted_tokens_total"),
             backed_up: pool("hicache_backup_tokens_total"),
             backed_up_bytes: bytes("hicache_backup_bytes_total"),
@@ -167,7 +176,7 @@ impl ServerCounters {
             deferred: reasons("storage_prefetch_deferred_tokens_total"),
             prefetch_rate: rates("prefetch_bandwidth"),
             backup_rate: rates("backup_bandwidth"),
-            now: ServerGauges {
+            now: Gauges {
                 running: tokens("num_running_reqs"),
                 queued: tokens("num_queue_reqs"),
                 used: tokens("kv_used_tokens"),
@@ -178,22 +187,22 @@ impl ServerCounters {
         }
     }
 
-    /// Returns the cached prompt tokens of all tiers.
+    /// From the prompts' tokens, those that were cached.
     pub fn cached(&self) -> u64 {
         let tiers = [self.device, self.host, self.storage, self.cached_somewhere];
         tiers.into_iter().fold(0, u64::saturating_add)
     }
 
-    /// Adds the counters of another server behind the same router.
+    /// Another server's, added: a router's servers count together.
     #[must_use]
-    pub fn plus(mut self, other: &ServerCounters) -> ServerCounters {
+    pub fn plus(mut self, other: &Counters) -> Counters {
         self.each(other, |mine, theirs| mine.saturating_add(theirs));
         let rates = [(&mut self.prefetch_rate, other.prefetch_rate), (&mut self.backup_rate, other.backup_rate)];
         for (mine, theirs) in rates {
-            *mine = BandwidthSum { sum: mine.sum + theirs.sum, count: mine.count + theirs.count };
+            *mine = Rates { sum: mine.sum + theirs.sum, count: mine.count + theirs.count };
         }
         let (mine, theirs) = (&mut self.now, other.now);
-        *mine = ServerGauges {
+        *mine = Gauges {
             running: mine.running.saturating_add(theirs.running),
             queued: mine.queued.saturating_add(theirs.queued),
             used: mine.used.saturating_add(theirs.used),
@@ -204,25 +213,25 @@ impl ServerCounters {
         self
     }
 
-    /// Returns the increase since `before`, with the current gauges. A restarted server counts from zero.
+    /// What was counted since `before`; how full it is stays as it is. A server that began anew counts from nothing.
     #[must_use]
-    pub fn since(mut self, before: &ServerCounters) -> ServerCounters {
+    pub fn since(mut self, before: &Counters) -> Counters {
         self.each(before, |now, then| if now >= then { now - then } else { now });
         let rates = [(&mut self.prefetch_rate, before.prefetch_rate), (&mut self.backup_rate, before.backup_rate)];
         for (now, then) in rates {
             if now.count >= then.count {
-                *now = BandwidthSum { sum: now.sum - then.sum, count: now.count - then.count };
+                *now = Rates { sum: now.sum - then.sum, count: now.count - then.count };
             }
         }
         self
     }
 
-    /// Whether the server restarted between `before` and this reading.
-    pub fn restarted_since(&self, before: &ServerCounters) -> bool {
+    /// Did the server begin anew between `before` and this?
+    pub fn restarted_since(&self, before: &Counters) -> bool {
         self.requests < before.requests || self.prompt < before.prompt
     }
 
-    fn each(&mut self, other: &ServerCounters, combine: impl Fn(u64, u64) -> u64) {
+    fn each(&mut self, other: &Counters, combine: impl Fn(u64, u64) -> u64) {
         let pairs = [
             (&mut self.requests, other.requests),
             (&mut self.prompt, other.prompt),
@@ -259,30 +268,33 @@ impl ServerCounters {
     }
 }
 
-/// Counters and gauges of a Mooncake master.
+/// What a Mooncake master counts, and how full it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct MasterCounters {
+pub struct Master {
+    /// Objects.
     pub keys: u64,
-    /// Bytes of all objects.
+    /// Bytes of them.
     pub allocated_bytes: u64,
-    /// Capacity of all segments in bytes.
+    /// Bytes that it could place.
     pub capacity_bytes: u64,
+    /// Objects that it evicted.
     pub evicted_keys: u64,
+    /// Bytes of them.
     pub evicted_bytes: u64,
-    /// Allocations that failed for lack of space.
+    /// Objects for which it found no room.
     pub allocation_failures: u64,
-    /// Get requests that found the object.
+    /// Objects that were asked for and were there.
     pub hits: u64,
-    /// Get requests in total.
+    /// Objects that were asked for.
     pub gets: u64,
 }
 
-impl MasterCounters {
-    /// Reads a metrics page. `None` if it is not a master's page.
-    pub fn read(page: &Samples) -> Option<MasterCounters> {
+impl Master {
+    /// Read a page; `None` where it is no master's.
+    pub fn read(page: &Samples) -> Option<Master> {
         let value = |name: &str| count(page.sum(name).unwrap_or(0.0));
         page.sum("master_key_count")?;
-        Some(MasterCounters {
+        Some(Master {
             keys: value("master_key_count"),
             allocated_bytes: value("master_allocated_bytes"),
             capacity_bytes: value("master_total_capacity_bytes"),
@@ -294,11 +306,11 @@ impl MasterCounters {
         })
     }
 
-    /// Returns the increase since `before`, with the current gauges.
+    /// What was counted since `before`; how full it is stays as it is.
     #[must_use]
-    pub fn since(self, before: &MasterCounters) -> MasterCounters {
+    pub fn since(self, before: &Master) -> Master {
         let grown = |now: u64, then: u64| if now >= then { now - then } else { now };
-        MasterCounters {
+        Master {
             evicted_keys: grown(self.evicted_keys, before.evicted_keys),
             evicted_bytes: grown(self.evicted_bytes, before.evicted_bytes),
             allocation_failures: grown(self.allocation_failures, before.allocation_failures),
@@ -309,7 +321,7 @@ impl MasterCounters {
     }
 }
 
-/// Converts a sample to a count. Negative values become zero.
+/// A count out of a page: no less than nothing, whatever stands there.
 fn count(value: f64) -> u64 {
     value.max(0.0).round() as u64
 }
@@ -336,12 +348,12 @@ sglang:prefetch_bandwidth_count 2
 sglang:kv_used_tokens{tp_rank="0"} NaN
 "#;
 
-    fn read(page: &str) -> ServerCounters {
-        ServerCounters::read(&Samples::parse(page)).expect("a page of SGLang")
+    fn read(page: &str) -> Counters {
+        Counters::read(&Samples::parse(page)).expect("a page of SGLang")
     }
 
     #[test]
-    fn token_counts_use_one_rank_and_byte_counts_all_ranks() {
+    fn tokens_are_one_ranks_bytes_are_all_ranks_and_what_is_absent_is_zero() {
         let counted = read(PAGE);
         assert_eq!((counted.prompt, counted.device, counted.host, counted.storage), (120, 0, 32, 16));
         assert_eq!((counted.evicted, counted.loaded_back, counted.loaded_back_bytes), (64, 48, 2000));
@@ -350,7 +362,7 @@ sglang:kv_used_tokens{tp_rank="0"} NaN
     }
 
     #[test]
-    fn increases_are_differences_and_servers_add_up() {
+    fn what_was_counted_since_is_the_difference_and_two_servers_add_up() {
         let before = read(PAGE);
         let after = read(
             &PAGE.replace("} 100.0", "} 150").replace("\"deadline\",tp_rank=\"0\"} 8", "\"deadline\",tp_rank=\"0\"} 9"),
@@ -359,21 +371,21 @@ sglang:kv_used_tokens{tp_rank="0"} NaN
         assert_eq!((since.prompt, since.host, since.unfulfilled["deadline"]), (50, 0, 1));
         assert_eq!(before.clone().plus(&after).prompt, 290);
         assert!(before.restarted_since(&after) && !after.restarted_since(&before));
-        assert_eq!(before.since(&after).prompt, 120, "the server restarted");
+        assert_eq!(before.since(&after).prompt, 120, "it began anew");
     }
 
     #[test]
-    fn pages_of_other_servers_are_rejected() {
-        assert_eq!(ServerCounters::read(&Samples::parse("vllm:prompt_tokens_total 5\n")), None);
-        assert_eq!(MasterCounters::read(&Samples::parse("sglang:x 5\n")), None);
+    fn a_page_of_others_is_none() {
+        assert_eq!(Counters::read(&Samples::parse("vllm:prompt_tokens_total 5\n")), None);
+        assert_eq!(Master::read(&Samples::parse("sglang:x 5\n")), None);
     }
 
     #[test]
-    fn master_gauges_are_current_and_counters_are_differences() {
+    fn a_masters_fill_stays_and_its_counts_are_differences() {
         let page = |keys: u64, evicted: u64| {
             let page =
                 format!("master_key_count {keys}\nmaster_evicted_key_count {evicted}\nmaster_allocated_bytes 9\n");
-            MasterCounters::read(&Samples::parse(&page)).expect("a master page")
+            Master::read(&Samples::parse(&page)).expect("a master's")
         };
         let since = page(7, 5).since(&page(9, 2));
         assert_eq!((since.keys, since.evicted_keys, since.allocated_bytes), (7, 3, 9));

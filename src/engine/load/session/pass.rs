@@ -1,63 +1,69 @@
-//! The result of a measured pass.
+//! What a measured run brought.
 
 use std::time::Duration;
 
 use crate::engine::load::measure::Tally;
-use crate::engine::load::server::ServerObservation;
-use crate::engine::load::target::ExchangeOutcome;
-use crate::engine::load::{RunStats, TimedRequest, Turn};
+use crate::engine::load::server::Observed;
+use crate::engine::load::target::Outcome;
+use crate::engine::load::{Ran, Record, Turn};
 
-/// Maximum number of requests whose figures are kept: about 80 MiB.
+/// Figures of at most so many requests are kept: 80 MiB or so.
 pub const FIGURES_MAX: usize = 1 << 20;
 
-/// Identifies a pass within a session.
+/// Which pass it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassId {
     /// Index of the endpoint.
     pub side: usize,
-    /// Name of the endpoint.
+    /// What the endpoint is called.
     pub side_name: String,
-    /// Name of the pass.
+    /// What the pass is called.
     pub name: String,
-    /// Block of a comparison, otherwise zero.
+    /// Which block of a comparison it belongs to.
     pub block: u32,
 }
 
-/// Figures of one request, to be paired with the same request elsewhere.
+/// One request in short, to be paired with the same request elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figure {
+    /// Which.
     pub turn: Turn,
-    /// Whether it succeeded. Otherwise the times are meaningless.
+    /// Did it go well? The times mean nothing otherwise.
     pub well: bool,
-    /// TTFT from the scheduled send time.
+    /// From the planned instant to the first token.
     pub ttft: Duration,
-    /// E2E latency from the scheduled send time.
+    /// From the planned instant to the end.
     pub e2e: Duration,
-    /// Mean time per token after the first. `None` with fewer than two tokens.
+    /// Per token after the first; `None` with fewer than two.
     pub tpot: Option<Duration>,
+    /// The generator's own lag.
     pub lag: Duration,
+    /// Tokens of the prompt, of the answer, and cached by tier.
     pub prompt: u32,
+    /// Of the answer.
     pub completion: u32,
-    /// Cached tokens from L1.
+    /// From the device.
     pub device: u32,
-    /// Cached tokens from L2.
+    /// From the host.
     pub host: u32,
-    /// Cached tokens from L3.
+    /// From the store.
     pub storage: u32,
+    /// Cached in all.
     pub cached: u32,
+    /// That should have been cached.
     pub expected: Option<u32>,
 }
 
 impl Figure {
-    /// Returns the figures of `record`.
-    pub fn of(record: &TimedRequest) -> Figure {
+    /// The figure of `record`.
+    pub fn of(record: &Record) -> Figure {
         let (exchange, answer) = (&record.exchange, &record.exchange.answer);
         let completion = answer.completion_tokens.unwrap_or(exchange.arrived);
         let cached = answer.cached.clone().unwrap_or_default();
         let span = exchange.first_token.zip(exchange.last_token).map(|(first, last)| last.saturating_sub(first));
         Figure {
             turn: record.turn,
-            well: exchange.outcome == ExchangeOutcome::Ok,
+            well: exchange.outcome == Outcome::Ok,
             ttft: exchange.first_token.unwrap_or_default().saturating_sub(record.planned),
             e2e: exchange.end.saturating_sub(record.planned),
             tpot: span.filter(|_| completion > 1).map(|span| span / (completion - 1)),
@@ -73,34 +79,36 @@ impl Figure {
     }
 }
 
-/// Results of a pass.
+/// See the module.
 #[derive(Clone, Debug)]
-pub struct PassResult {
+pub struct Pass {
+    /// Which one.
     pub id: PassId,
+    /// What its requests add up to.
     pub tally: Tally,
-    /// Run statistics beside the requests.
-    pub ran: RunStats,
-    /// Figures per request, if the session keeps them.
+    /// What the run left beside them.
+    pub ran: Ran,
+    /// A figure per request, where the session keeps them.
     pub figures: Vec<Figure>,
-    /// Observation of the server, if its other routes were used.
-    pub observed: Option<ServerObservation>,
+    /// What the server's other routes told of it.
+    pub observed: Option<Observed>,
 }
 
-impl PassResult {
-    /// Creates an empty result.
-    pub fn new(id: PassId) -> PassResult {
-        PassResult { id, tally: Tally::default(), ran: RunStats::default(), figures: Vec::new(), observed: None }
+impl Pass {
+    /// Nothing of `id` yet.
+    pub fn new(id: PassId) -> Pass {
+        Pass { id, tally: Tally::default(), ran: Ran::default(), figures: Vec::new(), observed: None }
     }
 
-    /// Adds `record` to the counts.
-    pub fn add(&mut self, record: &TimedRequest, keep_figures: bool) {
+    /// Count `record`.
+    pub fn add(&mut self, record: &Record, keep_figures: bool) {
         self.tally.add(record);
         if keep_figures && self.figures.len() < FIGURES_MAX {
             self.figures.push(Figure::of(record));
         }
     }
 
-    /// Returns the number of requests sent: successful, failed or unfinished.
+    /// Requests that were sent: they went well, failed, or are unfinished.
     pub fn sent(&self) -> u64 {
         self.tally.all.requests + self.tally.failed() + self.ran.unfinished
     }

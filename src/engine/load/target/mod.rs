@@ -1,13 +1,13 @@
-//! The endpoint under load: request encoding, connections and exchanges.
+//! An endpoint under load: how a turn becomes an HTTP request, and one exchange over one connection.
 
 mod body;
 mod connection;
+mod hearing;
 pub mod http1;
 mod http2;
 mod pool;
-mod protocol;
-mod response;
-mod timestamped;
+mod stamped;
+mod via;
 mod wire;
 
 use std::time::Duration;
@@ -17,51 +17,53 @@ use serde_json::{Map, Value};
 
 use crate::engine::base::HostPort;
 use crate::engine::env::Env;
-use crate::engine::load::ModelAnswer;
-use crate::engine::load::answer::{Dialect, TokenArrival};
-use crate::engine::load::target::wire::WireStream;
+use crate::engine::load::Answer;
+use crate::engine::load::answer::{Arrival, Dialect};
+use crate::engine::load::target::wire::Wire;
 
-pub use body::EncodedRequest;
-pub use pool::ConnectionPool;
-pub use protocol::{HttpProtocol, Tls, TlsError, Trust};
-pub use wire::ConnectError;
+pub use body::Asking;
+pub use pool::Pool;
+pub use via::{Tls, TlsError, Trust, Via};
 
-/// Where requests go, and the parameters that all of them share.
+/// Where requests go, and what is the same in all of them.
 #[derive(Clone, Debug)]
-pub struct LoadTarget {
+pub struct Target {
+    /// Where to connect.
     pub at: HostPort,
-    /// Path, such as `/generate`.
+    /// The path, `/generate`.
     pub path: String,
-    /// API of the endpoint.
+    /// The words it speaks.
     pub dialect: Dialect,
-    /// Model name, for APIs that take one.
+    /// The model, where the dialect names one.
     pub model: String,
+    /// Sampling temperature.
     pub temperature: f64,
-    /// Nucleus sampling. `None` omits it.
+    /// Nucleus sampling; `None` sends nothing.
     pub top_p: Option<f64>,
-    /// Whether answers are streamed. Otherwise an answer is one JSON document, and all its tokens arrive at its end.
+    /// Is the answer streamed? Otherwise it is one JSON document, and all of its tokens arrive at its end.
     pub stream: bool,
-    /// Whether the server ignores the end-of-sequence token and generates all requested tokens.
+    /// Shall the server go on to the last token asked for, whatever comes?
     pub ignore_eos: bool,
-    /// Additional members of every request. They override the default ones.
+    /// More members of every request; they win over ours.
     pub extra: Map<String, Value>,
+    /// More headers.
     pub headers: HeaderMap,
-    /// TLS and HTTP version.
-    pub protocol: HttpProtocol,
-    /// Time limits and retries.
-    pub limits: ExchangeLimits,
+    /// TLS and the version of HTTP.
+    pub via: Via,
+    /// What waits how long.
+    pub limits: Limits,
 }
 
-impl LoadTarget {
-    /// Returns the URL of the endpoint.
+impl Target {
+    /// Its URL.
     pub fn url(&self) -> String {
-        let scheme = if self.protocol.tls.is_some() { "https" } else { "http" };
+        let scheme = if self.via.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}{}", self.at, self.path)
     }
 
-    /// Returns host and port as a request names them, without the default port.
+    /// Host and port as a request names them: without a port that goes without saying.
     fn authority(&self) -> String {
-        let default = if self.protocol.tls.is_some() { 443 } else { 80 };
+        let default = if self.via.tls.is_some() { 443 } else { 80 };
         let whole = self.at.to_string();
         match self.at.port == default {
             true => whole.trim_end_matches(&format!(":{default}")).to_owned(),
@@ -70,126 +72,133 @@ impl LoadTarget {
     }
 }
 
-/// Checks that the endpoint is reachable: connects as a request would, including TLS, and disconnects.
+/// Is anybody there? Connects as a request would, TLS included, asks nothing and goes.
 ///
 /// # Errors
-/// The connection or the TLS handshake failed or timed out.
-pub async fn check_reachable<E: Env + Unpin>(env: &E, target: &LoadTarget) -> Result<(), ConnectError> {
-    WireStream::open(env, target).await.map(drop)
+/// Why there is no connection, in words.
+pub async fn reach<E: Env + Unpin>(env: &E, target: &Target) -> Result<(), String> {
+    Wire::open(env, target).await.map(drop)
 }
 
-/// Time limits of an exchange.
+/// How long an exchange may take.
 #[derive(Clone, Copy, Debug)]
-pub struct ExchangeLimits {
+pub struct Limits {
+    /// To connect.
     pub connect: Duration,
-    /// Maximum silence: between two bytes of the response, and between the request and the first byte.
+    /// From one byte of the answer to the next, and from the request to the first.
     pub silence: Duration,
+    /// In all.
     pub whole: Duration,
-    /// Retries after a busy response (429 or 503) with `Retry-After`.
+    /// So many times a request is sent again to a server that is busy (429 or 503) and says when to come back.
     pub busy_retries: u32,
 }
 
-impl Default for ExchangeLimits {
-    fn default() -> ExchangeLimits {
+impl Default for Limits {
+    fn default() -> Limits {
         let (connect, silence) = (Duration::from_secs(10), Duration::from_secs(600));
-        ExchangeLimits { connect, silence, whole: Duration::from_secs(3600), busy_retries: 0 }
+        Limits { connect, silence, whole: Duration::from_secs(3600), busy_retries: 0 }
     }
 }
 
-/// How an exchange ended. Every request that was sent has exactly one outcome.
+/// How an exchange ended. Every request that was sent ends in exactly one of these.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ExchangeOutcome {
-    /// A complete answer with at least one token.
+pub enum Outcome {
+    /// A whole answer with at least one token.
     Ok,
+    /// No connection.
     Connect(String),
-    /// A status other than 2xx.
+    /// Another status than 2xx.
     Status {
+        /// Which.
         status: u16,
-        /// Start of the body.
-        message: String,
-        /// `Retry-After`, if given in seconds.
+        /// The beginning of what it says.
+        says: String,
+        /// `Retry-After`, if it was in seconds.
         retry_after: Option<Duration>,
     },
-    /// The connection ended, or the response is not HTTP.
+    /// The connection ended, or what came is not HTTP.
     Broken(String),
-    /// The stream ended without its final frame.
+    /// The stream ended without its last frame.
     CutOff,
     /// The server sent an error in the stream.
     Refused(String),
-    /// Status 200, but without a token.
+    /// A 200 without a token.
     NoTokens,
-    /// Status 200 with another content type than a stream, and without a token: the type and the start of the body.
+    /// A 200 whose head says that it is something else than a stream, and that has no token: its type, and how it begins.
     NoStream(String),
-    /// No byte arrived for [`ExchangeLimits::silence`], or it took longer than [`ExchangeLimits::whole`].
-    TimedOut(Duration),
-    /// A panic in mcctl aborted it: a bug in mcctl, not in the server.
+    /// Nothing came for [`Limits::silence`], or it took [`Limits::whole`].
+    TooSlow(Duration),
+    /// It was broken off by a panic here, which says this: a bug in mcctl, and nothing of the server's.
     Bug(String),
 }
 
-impl ExchangeOutcome {
-    /// Returns the kind under which failures are counted.
-    pub fn kind(&self) -> String {
+impl Outcome {
+    /// The word under which failures are counted.
+    pub fn word(&self) -> String {
         match self {
-            ExchangeOutcome::Ok => "ok".to_owned(),
-            ExchangeOutcome::Connect(_) => "no connection".to_owned(),
-            ExchangeOutcome::Status { status, .. } => format!("status {status}"),
-            ExchangeOutcome::Broken(_) => "connection broke".to_owned(),
-            ExchangeOutcome::CutOff => "stream cut off".to_owned(),
-            ExchangeOutcome::Refused(_) => "error in the stream".to_owned(),
-            ExchangeOutcome::NoTokens => "no tokens".to_owned(),
-            ExchangeOutcome::NoStream(_) => "no stream".to_owned(),
-            ExchangeOutcome::TimedOut(_) => "time-out".to_owned(),
-            ExchangeOutcome::Bug(_) => "bug in mcctl".to_owned(),
+            Outcome::Ok => "ok".to_owned(),
+            Outcome::Connect(_) => "no connection".to_owned(),
+            Outcome::Status { status, .. } => format!("status {status}"),
+            Outcome::Broken(_) => "connection broke".to_owned(),
+            Outcome::CutOff => "stream cut off".to_owned(),
+            Outcome::Refused(_) => "error in the stream".to_owned(),
+            Outcome::NoTokens => "no tokens".to_owned(),
+            Outcome::NoStream(_) => "no stream".to_owned(),
+            Outcome::TooSlow(_) => "time-out".to_owned(),
+            Outcome::Bug(_) => "bug in mcctl".to_owned(),
         }
     }
 
-    /// Returns the message that goes with the kind, or an empty string.
-    pub fn message(&self) -> String {
+    /// What is said of it beside its word; nothing where the word says it all.
+    pub fn said(&self) -> String {
         match self {
-            ExchangeOutcome::Connect(said)
-            | ExchangeOutcome::Broken(said)
-            | ExchangeOutcome::Refused(said)
-            | ExchangeOutcome::NoStream(said)
-            | ExchangeOutcome::Bug(said) => said.clone(),
-            ExchangeOutcome::Status { message, .. } => message.clone(),
-            ExchangeOutcome::TimedOut(limit) => format!("no data, or incomplete, after {limit:?}"),
-            ExchangeOutcome::Ok | ExchangeOutcome::CutOff | ExchangeOutcome::NoTokens => String::new(),
+            Outcome::Connect(said)
+            | Outcome::Broken(said)
+            | Outcome::Refused(said)
+            | Outcome::NoStream(said)
+            | Outcome::Bug(said) => said.clone(),
+            Outcome::Status { says, .. } => says.clone(),
+            Outcome::TooSlow(limit) => format!("silent, or not at its end, within {limit:?}"),
+            Outcome::Ok | Outcome::CutOff | Outcome::NoTokens => String::new(),
         }
     }
 }
 
-/// Frames of one answer whose arrival times are stored.
+/// Frames of one answer whose arrivals are kept.
 pub const ARRIVALS_MAX: usize = 1 << 16;
 
-/// The timeline of an exchange, relative to the start of the run.
+/// What happened when, as durations since the run began.
 #[derive(Clone, Debug)]
 pub struct Exchange {
-    /// When the generator started it.
+    /// When the shell took it up: from then on it was ours.
     pub begun: Duration,
-    /// Time that earlier attempts took, which ended with busy responses.
+    /// How much of the time before that the server had asked for, being busy: it was asked before.
     pub waited: Duration,
-    /// When the last byte of the request was written.
+    /// When the last byte of the request had been written.
     pub wrote: Duration,
-    /// When the first token was read.
+    /// When the first token had been read.
     pub first_token: Option<Duration>,
-    /// When the last token was read.
+    /// When the last one had.
     pub last_token: Option<Duration>,
+    /// The end.
     pub end: Duration,
-    /// Number of tokens received in frames.
+    /// Tokens that arrived in frames.
     pub arrived: u32,
-    /// Arrivals of the first [`ARRIVALS_MAX`] frames.
-    pub arrivals: Vec<TokenArrival>,
-    pub answer: ModelAnswer,
-    pub outcome: ExchangeOutcome,
+    /// When each of them did; of the first [`ARRIVALS_MAX`] frames.
+    pub arrivals: Vec<Arrival>,
+    /// What it says.
+    pub answer: Answer,
+    /// How it ended.
+    pub outcome: Outcome,
 }
 
 impl Exchange {
-    /// Returns when the request was first sent. Waiting for retries after busy responses counts as load.
+    /// When the request was first sent: a busy server may have asked to come again, and the wait for that is load, too.
     pub fn sent(&self) -> Duration {
         self.wrote.saturating_sub(self.waited)
     }
 
-    /// Creates the exchange of a request that could not be sent.
+    /// Nothing could be sent.
     pub fn without_connection(begun: Duration, end: Duration, why: String) -> Exchange {
         Exchange {
             begun,
@@ -200,8 +209,8 @@ impl Exchange {
             end,
             arrived: 0,
             arrivals: Vec::new(),
-            answer: ModelAnswer::default(),
-            outcome: ExchangeOutcome::Connect(why),
+            answer: Answer::default(),
+            outcome: Outcome::Connect(why),
         }
     }
 }

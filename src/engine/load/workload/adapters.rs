@@ -1,4 +1,4 @@
-//! LoRA adapters: assigns an adapter to each conversation of a workload.
+//! LoRA adapters: a workload whose conversations are dealt out to adapters by name.
 
 use std::fmt;
 
@@ -6,37 +6,32 @@ use rand::Rng;
 use serde_json::Value;
 
 use crate::engine::load::answer::Dialect;
-use crate::engine::load::workload::{LoadWorkload, Members, TurnPrompt, TurnRequest};
-use crate::engine::load::{ModelAnswer, Script, Seed, Turn};
+use crate::engine::load::workload::{Ask, Members, Prompt, Workload};
+use crate::engine::load::{Answer, Script, Seed, Turn};
 
-/// How adapters are assigned to conversations, as in `sglang.bench_serving`.
+/// How conversations are dealt out to adapters, as `sglang.bench_serving` has it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum AdapterPolicy {
-    /// Random, all adapters equally likely.
+pub enum Deal {
+    /// Any adapter, each as likely.
     Uniform,
+    /// One after the other, from the first again after the last.
     Distinct,
-    /// Random; each adapter is this many times as likely as the next one.
+    /// Each adapter is this many times as likely as the next one.
     Skewed(f64),
 }
 
-/// A workload whose conversations each use one adapter.
+/// See the module.
 pub struct Adapters {
-    of: Box<dyn LoadWorkload + Send>,
+    of: Box<dyn Workload + Send>,
     names: Vec<String>,
-    deal: AdapterPolicy,
+    deal: Deal,
     dialect: Dialect,
     seed: Seed,
 }
 
 impl Adapters {
-    /// Assigns one of `names` (at least one) to each conversation of `of`, for a server with API `dialect`.
-    pub fn new(
-        of: Box<dyn LoadWorkload + Send>,
-        names: Vec<String>,
-        deal: AdapterPolicy,
-        dialect: Dialect,
-        seed: Seed,
-    ) -> Adapters {
+    /// The conversations of `of`, each with one of `names` (at least one), for a server of `dialect`.
+    pub fn new(of: Box<dyn Workload + Send>, names: Vec<String>, deal: Deal, dialect: Dialect, seed: Seed) -> Adapters {
         Adapters { of, names, deal, dialect, seed }
     }
 
@@ -44,9 +39,9 @@ impl Adapters {
         let count = self.names.len();
         let mut rng = self.seed.generator("adapters", u64::from(conversation));
         let at = match self.deal {
-            AdapterPolicy::Uniform => rng.random_range(0..count),
-            AdapterPolicy::Distinct => conversation as usize % count,
-            AdapterPolicy::Skewed(alpha) => {
+            Deal::Uniform => rng.random_range(0..count),
+            Deal::Distinct => conversation as usize % count,
+            Deal::Skewed(alpha) => {
                 let weights: Vec<f64> =
                     (0..count).map(|at| alpha.powi(-i32::try_from(at).unwrap_or(i32::MAX))).collect();
                 let mut left = rng.random_range(0.0..weights.iter().sum());
@@ -61,15 +56,15 @@ impl Adapters {
     }
 }
 
-impl LoadWorkload for Adapters {
+impl Workload for Adapters {
     fn scripts(&self) -> Vec<Script> {
         self.of.scripts()
     }
 
-    fn request(&mut self, turn: Turn) -> TurnRequest {
-        let mut ask = self.of.request(turn);
+    fn ask(&mut self, turn: Turn) -> Ask {
+        let mut ask = self.of.ask(turn);
         let name = Value::from(self.name(turn.conversation)).to_string();
-        // SGLang takes the adapter beside the model name, vLLM instead of it.
+        // SGLang takes the adapter beside the model, vLLM in its place.
         let own = match self.dialect {
             Dialect::Generate => &["lora_path"][..],
             Dialect::Chat | Dialect::Completions | Dialect::TensorRt => &["model", "lora_path"],
@@ -80,11 +75,11 @@ impl LoadWorkload for Adapters {
         ask
     }
 
-    fn on_response(&mut self, turn: Turn, answer: &ModelAnswer) {
-        self.of.on_response(turn, answer);
+    fn heard(&mut self, turn: Turn, answer: &Answer) {
+        self.of.heard(turn, answer);
     }
 
-    fn shared(&self) -> Vec<TurnPrompt> {
+    fn shared(&self) -> Vec<Prompt> {
         self.of.shared()
     }
 
@@ -97,8 +92,8 @@ impl LoadWorkload for Adapters {
         self.of.fingerprint(to)
     }
 
-    fn on_conversation_end(&mut self, turn: Turn) {
-        self.of.on_conversation_end(turn);
+    fn over(&mut self, turn: Turn) {
+        self.of.over(turn);
     }
 }
 
@@ -108,13 +103,13 @@ mod tests {
     use crate::engine::load::Distribution;
     use crate::engine::load::workload::Synthetic;
 
-    fn dealt(deal: AdapterPolicy) -> Vec<String> {
+    fn dealt(deal: Deal) -> Vec<String> {
         let one = Distribution::Constant(1.0);
         let made = Box::new(Synthetic::new(300, one, one, one, Seed(1)));
         let names = ["a", "b", "c"].map(str::to_owned).to_vec();
         let mut adapters = Adapters::new(made, names, deal, Dialect::Chat, Seed(1));
         let name = |conversation| {
-            let ask = adapters.request(Turn { conversation, index: 0 });
+            let ask = adapters.ask(Turn { conversation, index: 0 });
             let members: Vec<(&str, &str)> = ask.extra.iter().collect();
             assert_eq!(members[0].1, members[1].1);
             members[0].1.to_owned()
@@ -123,13 +118,13 @@ mod tests {
     }
 
     #[test]
-    fn each_policy_assigns_adapters_as_documented() {
+    fn conversations_are_dealt_out_to_adapters_by_each_rule() {
         let count = |dealt: &[String], name: &str| dealt.iter().filter(|found| *found == name).count();
-        assert_eq!(dealt(AdapterPolicy::Distinct)[..4], ["\"a\"", "\"b\"", "\"c\"", "\"a\""]);
-        let uniform = dealt(AdapterPolicy::Uniform);
+        assert_eq!(dealt(Deal::Distinct)[..4], ["\"a\"", "\"b\"", "\"c\"", "\"a\""]);
+        let uniform = dealt(Deal::Uniform);
         assert!(["\"a\"", "\"b\"", "\"c\""].iter().all(|name| count(&uniform, name) > 60), "{uniform:?}");
-        assert_eq!(uniform, dealt(AdapterPolicy::Uniform), "the same seed gives the same adapters");
-        let skewed = dealt(AdapterPolicy::Skewed(4.0));
+        assert_eq!(uniform, dealt(Deal::Uniform), "the same seed, the same adapters");
+        let skewed = dealt(Deal::Skewed(4.0));
         assert!(count(&skewed, "\"a\"") > 200 && count(&skewed, "\"b\"") > count(&skewed, "\"c\""));
     }
 }

@@ -1,8 +1,8 @@
-//! The simulated engine: running requests, step durations and cache contents. A state machine over `now`.
+//! The engine: which requests run, what each step takes, and what is cached where. A state machine over `now`.
 //!
-//! Steps run one after the other. While requests wait and there is space, a step computes their prompts and decoding
-//! pauses. Otherwise every running request gets a token. Space for the whole answer is reserved, so requests are
-//! never retracted, unlike in SGLang when it overcommits.
+//! One step follows the other. While requests wait and there is room, a step computes their prompts, and those that decode stand
+//! still meanwhile; else every running request gets a token. What a request may come to need is kept free for it, so that none is
+//! ever put back, as SGLang does when it has promised too much.
 
 mod fetch;
 mod request;
@@ -12,72 +12,96 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::engine::base::Mono;
 use crate::engine::plan::hicache::tree::Tree;
-use crate::engine::sim::config::{AdmissionError, Config};
-use crate::engine::sim::counters::SimCounters;
+use crate::engine::sim::config::{Config, Refused};
+use crate::engine::sim::counters::Counters;
 
-pub use request::{Admission, FinishReason, HashedRequest, SimRequest};
+pub use request::{Admission, Ask, End, Prepared};
 
-use request::ScheduledRequest;
-use step::EngineStep;
+use request::Request;
+use step::Step;
 
-/// An action for the caller.
+/// What the shell has to do or to tell.
 #[derive(Clone, Debug, PartialEq)]
-pub enum SchedulerEffect {
-    /// The first token of a request.
+pub enum Effect {
+    /// The request's first token is there.
     First {
+        /// The request.
         id: u64,
-        /// Time of the token.
+        /// Since when.
         at: Mono,
+        /// How it came to be.
         admission: Admission,
     },
+    /// Another token is.
     Token {
+        /// The request.
         id: u64,
-        /// Time of the token.
+        /// Since when.
         at: Mono,
     },
-    Finished {
+    /// It is over.
+    Ended {
+        /// The request.
         id: u64,
-        /// Time of the end.
+        /// Since when.
         at: Mono,
-        end: FinishReason,
+        /// How.
+        end: End,
     },
-    /// Look up how many of these pages storage has, counted from the first. Report with [`Scheduler::lookup_done`].
-    Lookup { id: u64, pages: Vec<u64> },
-    /// Read these pages. Report with [`Scheduler::read`].
-    Read { id: u64, pages: Vec<u64> },
-    /// Write these pages. Report with [`Scheduler::written`].
-    Write { pages: Vec<u64> },
+    /// How many of these pages, from the first on, does storage have? [`Scheduler::looked`] is to be told.
+    Look {
+        /// For this request.
+        id: u64,
+        /// The pages.
+        pages: Vec<u64>,
+    },
+    /// Read these pages. [`Scheduler::read`] is to be told.
+    Read {
+        /// For this request.
+        id: u64,
+        /// The pages.
+        pages: Vec<u64>,
+    },
+    /// Write these pages. [`Scheduler::written`] is to be told.
+    Write {
+        /// The pages.
+        pages: Vec<u64>,
+    },
 }
 
-/// Current load and cache usage.
+/// What is going on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SimGauges {
+pub struct Gauges {
+    /// Requests that run.
     pub running: u64,
+    /// Requests that wait.
     pub queued: u64,
-    /// Device tokens used by running requests.
+    /// Tokens of the device that running requests use.
     pub used: u64,
+    /// Tokens of the device that nobody uses.
     pub available: u64,
-    /// Device tokens that are only cached.
+    /// Tokens of the device that are cached only.
     pub evictable: u64,
+    /// Tokens on the host.
     pub host_used: u64,
 }
 
-/// The simulated engine: scheduler and cache tree.
+/// The engine.
 #[derive(Debug)]
 pub struct Scheduler {
     config: Config,
     tree: Tree,
-    requests: HashMap<u64, ScheduledRequest>,
+    requests: HashMap<u64, Request>,
     waiting: VecDeque<u64>,
     running: Vec<u64>,
-    step: Option<EngineStep>,
-    effects: Vec<SchedulerEffect>,
+    step: Option<Step>,
+    effects: Vec<Effect>,
     next: u64,
-    counters: SimCounters,
+    counters: Counters,
 }
 
 impl Scheduler {
-    /// Creates an idle engine with empty caches.
+    /// Nothing runs, nothing is cached.
     pub fn new(config: Config) -> Scheduler {
         let tree = empty(&config);
         Scheduler {
@@ -89,25 +113,25 @@ impl Scheduler {
             step: None,
             effects: Vec::new(),
             next: 0,
-            counters: SimCounters::default(),
+            counters: Counters::default(),
         }
     }
 
-    /// Returns the configuration of the endpoint.
+    /// What it simulates.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Returns the counters since the start.
-    pub fn counters(&self) -> &SimCounters {
+    /// What it has counted.
+    pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Returns the current load and cache usage.
-    pub fn gauges(&self) -> SimGauges {
+    /// What is going on.
+    pub fn gauges(&self) -> Gauges {
         let page = self.config.page_size;
         let (all, reachable) = (self.config.device_tokens / page, self.tree.reachable());
-        SimGauges {
+        Gauges {
             running: self.running.len() as u64,
             queued: self.waiting.len() as u64,
             used: (all - reachable) * page,
@@ -117,17 +141,17 @@ impl Scheduler {
         }
     }
 
-    /// Takes the pending effects, in order.
-    pub fn effects(&mut self) -> Vec<SchedulerEffect> {
+    /// What is to be done, in order; told once.
+    pub fn effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
 
-    /// Returns the time of the next event, if nothing else happens before.
+    /// When something happens next, if nobody calls before.
     pub fn wake(&self) -> Option<Mono> {
         self.step.as_ref().map(|step| step.ends)
     }
 
-    /// Processes all events up to `now`.
+    /// Let happen what has happened by `now`.
     pub fn advance(&mut self, now: Mono) {
         while let Some(step) = self.step.take_if(|step| step.ends <= now) {
             let ended = step.ends;
@@ -137,47 +161,47 @@ impl Scheduler {
         self.start_step(now);
     }
 
-    /// Adds a request. Returns its id, which effects refer to.
+    /// A request came. Its number, by which the effects speak of it.
     ///
     /// # Errors
-    /// The queue is full.
-    pub fn arrive(&mut self, now: Mono, HashedRequest(mut request): HashedRequest) -> Result<u64, AdmissionError> {
+    /// It is not taken.
+    pub fn arrive(&mut self, now: Mono, Prepared(mut request): Prepared) -> Result<u64, Refused> {
         self.advance(now);
         if self.waiting.len() >= self.config.queue_max {
-            return Err(AdmissionError::QueueFull);
+            return Err(Refused::QueueFull);
         }
         let id = self.next;
         self.next += 1;
         (request.arrived, request.fetched_at) = (now, now);
         self.requests.insert(id, request);
         self.waiting.push_back(id);
-        self.lookup(id);
+        self.look(id);
         self.start_step(now);
         Ok(id)
     }
 
-    /// Aborts a request whose client is gone.
+    /// Nobody wants the answer any more.
     pub fn abort(&mut self, now: Mono, id: u64) {
         self.advance(now);
         let Some(request) = self.requests.get_mut(&id) else { return };
         request.aborted = true;
         if let Some(at) = self.waiting.iter().position(|waiting| *waiting == id) {
             self.waiting.remove(at);
-            self.effects.push(SchedulerEffect::Finished { id, at: now, end: FinishReason::Abort });
+            self.effects.push(Effect::Ended { id, at: now, end: End::Abort });
             self.counters.aborted += 1;
-            // A pending storage operation releases its host pages first.
+            // Whoever reads for it gives its room back first.
             if !self.requests[&id].waits_for_storage() {
                 self.requests.remove(&id);
             }
         }
     }
 
-    /// Returns the ids of all requests.
+    /// The requests that are there.
     pub fn ids(&self) -> Vec<u64> {
         self.waiting.iter().chain(&self.running).copied().collect()
     }
 
-    /// Clears device and host. Returns false, without effect, while there are requests.
+    /// Forget what device and host hold. Not while there are requests: did it?
     pub fn flush(&mut self, now: Mono) -> bool {
         self.advance(now);
         let idle = self.requests.is_empty();
@@ -187,7 +211,7 @@ impl Scheduler {
         idle
     }
 
-    /// Evicts from the device until `pages` are free.
+    /// Evict from the device until `pages` are free.
     fn make_room(&mut self, pages: u64) {
         let before = self.tree.device_free;
         self.tree.make_room(pages);

@@ -1,13 +1,13 @@
-//! Asynchronous device events.
+//! What a device tells unasked.
 
-/// An asynchronous event of a device.
+/// An event of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AsyncEvent {
-    /// A port is active again.
+    /// A port carries data again.
     PortActive(u8),
-    /// A port is no longer active.
+    /// A port carries none any more.
     PortDown(u8),
-    /// The device failed, or is being removed.
+    /// The device is broken, or is being taken away.
     DeviceFatal,
     /// The GID table of a port changed.
     GidChange(u8),
@@ -15,14 +15,14 @@ pub enum AsyncEvent {
     LidChange(u8),
     /// The P_Key table of a port changed.
     PkeyChange(u8),
-    /// The subnet changed (another manager, or a request to reregister). Ignored here.
+    /// Something of the subnet changed (its manager, or all must register again); of no consequence here.
     Subnet(u8),
-    /// A completion queue overran or failed: none of its queue pairs can continue.
+    /// A completion queue overran or is broken: none of its pairs can go on.
     QueueBroken,
-    /// A queue pair is in the error state without a completion that reports it. Its local number.
+    /// A pair is in error, for a reason that no completion tells. Its local number.
     PairFailed(u32),
-    /// An event of a queue pair that needs no action. Its local number.
+    /// Something about a pair that needs nothing done. Its local number.
     PairNote(u32),
-    /// Another event, by the library's number.
+    /// Something else, by the library's number.
     Other(u32),
 }

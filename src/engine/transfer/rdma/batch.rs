@@ -1,8 +1,7 @@
-//! The state of a submitted batch: how many fragments are pending, which ones failed, and which thread waits.
+//! A batch under way: how many of its parts are, which of them came to grief, and who waits for it.
 //!
-//! Successful fragments are only counted. A failed one is returned to the thread that waits for the batch, which alone
-//! decides whether to retry it. Completions are handled by whichever thread polls, and that thread has its own batch to
-//! process.
+//! Parts that end well are only counted. One that does not goes back to whoever waits for the batch, who alone decides what becomes
+//! of it: completions are handled by whichever thread polls, and that thread has its own batch to see to.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -10,164 +9,163 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use crate::engine::sys::readiness::WakeEvent;
-use crate::engine::sys::verbs::{CompletionStatus, MemoryRegion};
+use crate::engine::sys::readiness::Wake;
+use crate::engine::sys::verbs::{Region, Status};
 use crate::engine::transfer::TransferError;
 use crate::engine::transfer::transport::OpKind;
 
-/// Why a fragment failed.
+/// Why a part came back.
 #[derive(Clone, Debug)]
-pub(super) enum WorkError {
-    /// The work completion of this fragment has an error status. With the vendor error code.
-    Status(CompletionStatus, u32),
-    /// The fragment was flushed because another request on its queue pair failed, or it was never posted. Nothing is
-    /// wrong with the fragment itself.
+pub(super) enum Trouble {
+    /// The device says so: what went wrong with this very part.
+    Status(Status, u32),
+    /// The device dropped it because something else went wrong on the same connection, or it was never posted; nothing speaks against
+    /// the part itself.
     Dropped,
-    /// No completion arrived on the connection for this long.
+    /// The device said nothing of it, nor of anything else on the same connection, for so long.
     Silent(Duration),
-    /// The device rejected the work request.
+    /// The device did not take it.
     Device(TransferError),
-    /// No connection could be established.
+    /// There is no connection.
     Link(TransferError),
 }
 
-/// A fragment as a work request, ready to be posted on one device.
-pub(super) struct WorkRequest {
+/// A part of a batch, ready to be posted on one device.
+pub(super) struct Work {
     pub(super) batch: Arc<Batch>,
     pub(super) part: u32,
     pub(super) kind: OpKind,
-    /// Keeps the memory registered, and so alive, until the device no longer uses it.
-    pub(super) region: Arc<MemoryRegion>,
-    /// Offset of the fragment in the region.
+    /// Keeps the bytes registered, and so alive, until the device has let go of them.
+    pub(super) region: Arc<Region>,
+    /// Where the part begins in the region.
     pub(super) offset: usize,
     pub(super) len: u32,
     pub(super) remote: u64,
     pub(super) rkey: u32,
 }
 
-/// The fragments of one submitted batch.
+/// The parts of one ticket.
 pub(super) struct Batch {
-    /// Fragments that are posted or waiting to be posted.
+    /// Parts that are posted, or wait to be.
     open: AtomicUsize,
-    /// Fragments that succeeded.
-    succeeded: AtomicU64,
-    failed: AtomicBool,
-    events: Mutex<BatchEvents>,
-    waker: Arc<CqWaker>,
+    /// Parts that ended well.
+    good: AtomicU64,
+    troubled: AtomicBool,
+    news: Mutex<News>,
+    bell: Arc<Bell>,
 }
 
 #[derive(Default)]
-struct BatchEvents {
-    failures: Vec<(u32, WorkError)>,
+struct News {
+    troubles: Vec<(u32, Trouble)>,
     waiter: Option<Thread>,
 }
 
 impl Batch {
-    pub(super) fn new(waker: Arc<CqWaker>) -> Arc<Batch> {
+    pub(super) fn new(bell: Arc<Bell>) -> Arc<Batch> {
         Arc::new(Batch {
             open: AtomicUsize::new(0),
-            succeeded: AtomicU64::new(0),
-            failed: AtomicBool::new(false),
-            events: Mutex::default(),
-            waker,
+            good: AtomicU64::new(0),
+            troubled: AtomicBool::new(false),
+            news: Mutex::default(),
+            bell,
         })
     }
 
-    /// Adds `parts` pending fragments. Called before they are handed out, because one may complete before the posting
-    /// thread returns.
-    pub(super) fn add_pending(&self, parts: usize) {
+    /// `parts` more are handed out. Before they are: a part may be over before its poster is.
+    pub(super) fn opened(&self, parts: usize) {
         self.open.fetch_add(parts, Ordering::SeqCst);
     }
 
-    /// Records that `parts` fragments succeeded.
+    /// `parts` ended well.
     pub(super) fn done(&self, parts: usize) {
-        self.succeeded.fetch_add(parts as u64, Ordering::Relaxed);
+        self.good.fetch_add(parts as u64, Ordering::Relaxed);
         if self.open.fetch_sub(parts, Ordering::SeqCst) == parts {
             self.wake();
         }
     }
 
-    /// Records that a fragment failed.
-    pub(super) fn failed(&self, part: u32, error: WorkError) {
-        self.events().failures.push((part, error));
-        self.failed.store(true, Ordering::SeqCst);
+    /// A part did not end well.
+    pub(super) fn troubled(&self, part: u32, trouble: Trouble) {
+        self.news().troubles.push((part, trouble));
+        self.troubled.store(true, Ordering::SeqCst);
         self.open.fetch_sub(1, Ordering::SeqCst);
         self.wake();
     }
 
-    /// Number of pending fragments.
+    /// Parts under way.
     pub(super) fn open(&self) -> usize {
         self.open.load(Ordering::SeqCst)
     }
 
-    /// Number of fragments that have succeeded.
-    pub(super) fn succeeded(&self) -> u64 {
-        self.succeeded.load(Ordering::Relaxed)
+    /// Parts that ended well so far.
+    pub(super) fn good(&self) -> u64 {
+        self.good.load(Ordering::Relaxed)
     }
 
-    /// Whether the waiting thread has something to do: the batch has ended, or a fragment failed.
-    pub(super) fn has_events(&self) -> bool {
-        self.failed.load(Ordering::SeqCst) || self.open() == 0
+    /// Is there something for whoever waits: the end, or a part that came back?
+    pub(super) fn has_news(&self) -> bool {
+        self.troubled.load(Ordering::SeqCst) || self.open() == 0
     }
 
-    /// Whether fragments have failed.
-    pub(super) fn has_failures(&self) -> bool {
-        self.failed.load(Ordering::SeqCst)
+    /// Are there parts that came back?
+    pub(super) fn has_troubles(&self) -> bool {
+        self.troubled.load(Ordering::SeqCst)
     }
 
-    /// Removes and returns the failed fragments.
-    pub(super) fn take_failures(&self) -> Vec<(u32, WorkError)> {
-        if !self.failed.load(Ordering::SeqCst) {
+    /// The parts that came back.
+    pub(super) fn take_troubles(&self) -> Vec<(u32, Trouble)> {
+        if !self.troubled.load(Ordering::SeqCst) {
             return Vec::new();
         }
-        let mut events = self.events();
-        self.failed.store(false, Ordering::SeqCst);
-        std::mem::take(&mut events.failures)
+        let mut news = self.news();
+        self.troubled.store(false, Ordering::SeqCst);
+        std::mem::take(&mut news.troubles)
     }
 
-    /// Registers the calling thread as the one that waits.
-    pub(super) fn set_waiter(&self) {
-        self.events().waiter = Some(thread::current());
+    /// The calling thread is the one that waits.
+    pub(super) fn attend(&self) {
+        self.news().waiter = Some(thread::current());
     }
 
-    /// Wakes the waiting thread.
+    /// Wake whoever waits.
     pub(super) fn wake(&self) {
-        if let Some(waiter) = &self.events().waiter {
+        if let Some(waiter) = &self.news().waiter {
             waiter.unpark();
         }
-        self.waker.notify();
+        self.bell.ring();
     }
 
-    fn events(&self) -> MutexGuard<'_, BatchEvents> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    fn news(&self) -> MutexGuard<'_, News> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Wakes the thread that sleeps on the devices' completion channels. Does nothing if no thread sleeps.
-pub(super) struct CqWaker {
+/// Wakes the thread that sleeps on the devices' completion channels. Rung only while one does.
+pub(super) struct Bell {
     sleeping: AtomicBool,
-    wake: WakeEvent,
+    wake: Wake,
 }
 
-impl CqWaker {
-    pub(super) fn new() -> std::io::Result<CqWaker> {
-        Ok(CqWaker { sleeping: AtomicBool::new(false), wake: WakeEvent::new()? })
+impl Bell {
+    pub(super) fn new() -> std::io::Result<Bell> {
+        Ok(Bell { sleeping: AtomicBool::new(false), wake: Wake::new()? })
     }
 
-    /// A thread is about to sleep. Wake-ups from here on are not lost.
-    pub(super) fn begin_sleep(&self) {
+    /// Somebody is about to sleep. What is rung from here on is heard.
+    pub(super) fn listen(&self) {
         self.sleeping.store(true, Ordering::SeqCst);
     }
 
-    /// The thread no longer sleeps. `woken`: it was woken through this waker.
-    pub(super) fn end_sleep(&self, woken: bool) {
+    /// Nobody sleeps any more. `rung`: the bell was heard.
+    pub(super) fn stop_listening(&self, rung: bool) {
         self.sleeping.store(false, Ordering::SeqCst);
-        if woken {
+        if rung {
             self.wake.clear();
         }
     }
 
-    fn notify(&self) {
+    fn ring(&self) {
         if self.sleeping.load(Ordering::SeqCst) {
             self.wake.wake();
         }
@@ -183,34 +181,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_has_events_when_it_ends_or_a_fragment_fails() {
-        let batch = Batch::new(Arc::new(CqWaker::new().unwrap()));
-        assert!(batch.has_events(), "an empty batch has ended");
-        batch.add_pending(3);
-        assert!(!batch.has_events());
+    fn there_is_news_when_all_is_over_or_a_part_came_back() {
+        let batch = Batch::new(Arc::new(Bell::new().unwrap()));
+        assert!(batch.has_news(), "of nothing, all is over");
+        batch.opened(3);
+        assert!(!batch.has_news());
         batch.done(1);
-        assert!(!batch.has_events() && !batch.has_failures());
-        batch.failed(7, WorkError::Dropped);
-        assert!(batch.has_events() && batch.open() == 1);
-        assert_eq!(batch.take_failures().iter().map(|(part, _)| *part).collect::<Vec<_>>(), [7]);
-        assert!(!batch.has_events() && batch.take_failures().is_empty());
+        assert!(!batch.has_news() && !batch.has_troubles());
+        batch.troubled(7, Trouble::Dropped);
+        assert!(batch.has_news() && batch.open() == 1);
+        assert_eq!(batch.take_troubles().iter().map(|(part, _)| *part).collect::<Vec<_>>(), [7]);
+        assert!(!batch.has_news() && batch.take_troubles().is_empty());
         batch.done(1);
-        assert!(batch.has_events() && batch.succeeded() == 2);
+        assert!(batch.has_news() && batch.good() == 2);
     }
 
     #[test]
-    fn the_last_fragment_wakes_only_a_sleeping_thread() {
+    fn who_sleeps_is_woken_by_the_last_part_and_nobody_is_when_nobody_sleeps() {
         use crate::engine::sys::readiness::wait_readable;
-        let waker = Arc::new(CqWaker::new().unwrap());
-        let batch = Batch::new(Arc::clone(&waker));
-        batch.add_pending(2);
+        let bell = Arc::new(Bell::new().unwrap());
+        let batch = Batch::new(Arc::clone(&bell));
+        batch.opened(2);
         batch.done(1);
-        waker.begin_sleep();
-        assert_eq!(wait_readable(&[waker.fd()], Duration::ZERO).unwrap(), 0);
+        bell.listen();
+        assert_eq!(wait_readable(&[bell.fd()], Duration::ZERO).unwrap(), 0);
         batch.done(1);
-        assert_eq!(wait_readable(&[waker.fd()], Duration::from_secs(5)).unwrap(), 1);
-        waker.end_sleep(true);
+        assert_eq!(wait_readable(&[bell.fd()], Duration::from_secs(5)).unwrap(), 1);
+        bell.stop_listening(true);
         batch.wake();
-        assert_eq!(wait_readable(&[waker.fd()], Duration::ZERO).unwrap(), 0);
+        assert_eq!(wait_readable(&[bell.fd()], Duration::ZERO).unwrap(), 0);
     }
 }

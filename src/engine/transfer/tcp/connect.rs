@@ -1,4 +1,4 @@
-//! Name resolution and connecting, each with a time limit.
+//! Resolving and connecting, each within its time.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -7,44 +7,44 @@ use std::thread;
 use std::time::Duration;
 
 use crate::engine::base::HostPort;
-use crate::engine::transfer::tcp::progress::TICK;
+use crate::engine::transfer::tcp::watch::TICK;
 
-/// Limit for resolving a name.
+/// How long a name may take.
 const RESOLVE_LIMIT: Duration = Duration::from_secs(3);
-/// Maximum number of addresses tried per name.
+/// More addresses of one name are not tried.
 const ADDRESSES_MAX: usize = 4;
 
-/// Resolves `at`. A name is resolved on a separate thread, because the system's resolver has no time limit.
+/// The addresses of `at`. A name that is not an address is looked up on a thread of its own, because the system's resolver takes no
+/// time limit.
 ///
 /// # Errors
-/// Fails with the resolver's error, or with `TimedOut`.
+/// The resolver's, or `TimedOut`.
 pub(super) fn resolve(at: &HostPort, limit: Duration) -> io::Result<Vec<SocketAddr>> {
     if let Ok(ip) = at.host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, at.port)]);
     }
-    let (sender, receiver) = mpsc::channel();
+    let (tell, told) = mpsc::channel();
     let (host, port) = (at.host.clone(), at.port);
     thread::Builder::new().name("te-resolve".into()).spawn(move || {
         let found = (host.as_str(), port).to_socket_addrs().map(|all| all.take(ADDRESSES_MAX).collect::<Vec<_>>());
-        // The caller may have timed out.
-        let _ = sender.send(found);
+        // Whoever asked may have given up.
+        let _ = tell.send(found);
     })?;
-    let found =
-        receiver.recv_timeout(limit.min(RESOLVE_LIMIT)).map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    let found = told.recv_timeout(limit.min(RESOLVE_LIMIT)).map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     if found.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::NotFound, "the host name has no address"));
+        return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
     }
     Ok(found)
 }
 
-/// Connects to the first of `addresses` that answers. Blocking calls on the connection wake up every [`TICK`].
+/// A connection to the first of `addresses` that answers, ready for blocking calls that wake up every [`TICK`].
 ///
 /// # Errors
-/// Fails with the error of the last address, or with `TimedOut`.
+/// The last refusal, or `TimedOut`.
 pub(super) fn connect(addresses: &[SocketAddr], limit: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for address in addresses {
-        // Zero would be rejected.
+        // Zero would mean no limit.
         match TcpStream::connect_timeout(address, limit.max(Duration::from_millis(1))) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_need_no_resolver_and_names_have_a_limit() {
+    fn addresses_resolve_without_asking_anybody_and_names_within_their_time() {
         let limit = Duration::from_secs(3);
         let v6 = resolve(&HostPort::new("::1", 5), limit).unwrap();
         assert_eq!(v6, ["[::1]:5".parse().unwrap()]);

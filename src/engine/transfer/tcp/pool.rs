@@ -1,18 +1,18 @@
-//! The pool of connections to one peer: its size, idle connections, and waiting batches.
+//! The lanes to one peer: how many there may be, which are idle, and who waits for one.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::engine::base::Mono;
-use crate::engine::transfer::MonoClock;
+use crate::engine::transfer::Clock;
 use crate::engine::transfer::config::TransferSettings;
-use crate::engine::transfer::tcp::connection::DataConnection;
-use crate::engine::transfer::tcp::progress::TICK;
+use crate::engine::transfer::tcp::lane::Lane;
+use crate::engine::transfer::tcp::watch::TICK;
 use crate::engine::transfer::transport::Deadline;
 
-/// Connections to one peer.
-pub(super) struct ConnectionPool {
-    state: Mutex<PoolState>,
+/// Lanes to one peer.
+pub(super) struct Pool {
+    state: Mutex<State>,
     freed: Condvar,
     keep: bool,
     queued: usize,
@@ -20,56 +20,45 @@ pub(super) struct ConnectionPool {
     admission: Duration,
 }
 
-struct PoolState {
-    idle: Vec<DataConnection>,
-    /// Connections that may still be acquired, idle ones included.
+struct State {
+    idle: Vec<Lane>,
+    /// Lanes that may still be taken, idle ones included.
     free: usize,
     waiting: usize,
-    /// Connections acquired before this changed are not kept.
+    /// Lanes taken before this changed are not kept.
     epoch: u64,
 }
 
-/// A lease of a connection, with the connection if it is open. Dropping the lease returns it to the pool. A failed
-/// connection must be removed first.
-pub(super) struct ConnectionLease<'a> {
-    pool: &'a ConnectionPool,
-    pub(super) connection: Option<DataConnection>,
+/// The right to use a lane, and the lane, if it was open. Given back when it is dropped; without a lane unless it is well.
+pub(super) struct Held<'a> {
+    pool: &'a Pool,
+    pub(super) lane: Option<Lane>,
     epoch: u64,
 }
 
-/// Why no connection was acquired.
+/// Why there is no lane.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum AcquireError {
-    /// Too many batches are waiting.
+pub(super) enum NoLane {
+    /// Too many wait already.
     Busy(usize),
     /// None became free in time.
     Timeout(Duration),
 }
 
-impl ConnectionPool {
-    pub(super) fn new(settings: &TransferSettings) -> ConnectionPool {
-        ConnectionPool {
-            state: Mutex::new(PoolState {
-                idle: Vec::new(),
-                free: settings.connections_per_peer.max(1),
-                waiting: 0,
-                epoch: 0,
-            }),
+impl Pool {
+    pub(super) fn new(settings: &TransferSettings) -> Pool {
+        Pool {
+            state: Mutex::new(State { idle: Vec::new(), free: settings.lanes_per_peer.max(1), waiting: 0, epoch: 0 }),
             freed: Condvar::new(),
-            keep: settings.keep_connections,
+            keep: settings.keep_lanes,
             queued: settings.queued_per_peer,
             pending: settings.pending_per_peer,
             admission: settings.admission,
         }
     }
 
-    /// Acquires one connection, and up to `want` if that leaves enough for waiting batches.
-    pub(super) fn take(
-        &self,
-        want: usize,
-        deadline: Deadline,
-        clock: &MonoClock,
-    ) -> Result<Vec<ConnectionLease<'_>>, AcquireError> {
+    /// Take one lane, and up to `want` if that leaves enough for those who wait.
+    pub(super) fn take(&self, want: usize, deadline: Deadline, clock: &Clock) -> Result<Vec<Held<'_>>, NoLane> {
         let mut state = self.state();
         if state.free == 0 {
             state = self.wait(state, deadline.until, clock)?;
@@ -78,17 +67,17 @@ impl ConnectionPool {
         let count = want.clamp(1, share);
         state.free -= count;
         let epoch = state.epoch;
-        Ok((0..count).map(|_| ConnectionLease { pool: self, connection: state.idle.pop(), epoch }).collect())
+        Ok((0..count).map(|_| Held { pool: self, lane: state.idle.pop(), epoch }).collect())
     }
 
     fn wait<'s>(
         &'s self,
-        mut state: MutexGuard<'s, PoolState>,
+        mut state: MutexGuard<'s, State>,
         until: Mono,
-        clock: &MonoClock,
-    ) -> Result<MutexGuard<'s, PoolState>, AcquireError> {
+        clock: &Clock,
+    ) -> Result<MutexGuard<'s, State>, NoLane> {
         if state.waiting >= self.queued + self.pending {
-            return Err(AcquireError::Busy(state.waiting));
+            return Err(NoLane::Busy(state.waiting));
         }
         let began = clock();
         let until = if state.waiting >= self.queued { until.min(began + self.admission) } else { until };
@@ -97,9 +86,9 @@ impl ConnectionPool {
             let now = clock();
             if now >= until {
                 state.waiting -= 1;
-                return Err(AcquireError::Timeout(until.since(began)));
+                return Err(NoLane::Timeout(until.since(began)));
             }
-            // Woken when a connection is returned. The tick covers clocks other than the system's.
+            // Woken when a lane is freed; the tick is for a clock that is not the system's.
             let limit = until.since(now).min(TICK);
             state = self.freed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -107,7 +96,7 @@ impl ConnectionPool {
         Ok(state)
     }
 
-    /// Closes idle connections. Those in use are closed when they are returned.
+    /// Close the idle lanes, and do not keep those that are in use now.
     pub(super) fn forget(&self) {
         let mut state = self.state();
         state.epoch += 1;
@@ -116,19 +105,19 @@ impl ConnectionPool {
         drop(idle);
     }
 
-    fn state(&self) -> MutexGuard<'_, PoolState> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for ConnectionLease<'_> {
+impl Drop for Held<'_> {
     fn drop(&mut self) {
         let mut state = self.pool.state();
         state.free += 1;
         let keep = self.pool.keep && self.epoch == state.epoch;
-        let unkept = match self.connection.take() {
-            Some(connection) if keep => {
-                state.idle.push(connection);
+        let unkept = match self.lane.take() {
+            Some(lane) if keep => {
+                state.idle.push(lane);
                 None
             }
             other => other,
@@ -148,24 +137,24 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    fn pool(connections: usize) -> ConnectionPool {
+    fn pool(lanes: usize) -> Pool {
         let settings = TransferSettings {
-            connections_per_peer: connections,
+            lanes_per_peer: lanes,
             queued_per_peer: 1,
             pending_per_peer: 0,
             ..TransferSettings::default()
         };
-        ConnectionPool::new(&settings)
+        Pool::new(&settings)
     }
 
-    /// A clock that advances by 50 ms per call.
-    fn ticking() -> MonoClock {
+    /// A clock that a tick of waiting moves on by 50 ms.
+    fn ticking() -> Clock {
         let ms = AtomicU64::new(0);
         Arc::new(move || Mono::from_ms(ms.fetch_add(50, Ordering::Relaxed)))
     }
 
     #[test]
-    fn the_pool_limits_leases_and_reuses_returned_ones() {
+    fn no_more_lanes_are_out_than_there_may_be_and_dropped_ones_come_back() {
         let (pool, clock) = (pool(3), ticking());
         let end = Deadline::after(Mono::ZERO, Duration::from_secs(1000));
         let two = pool.take(2, end, &clock).ok().unwrap();
@@ -177,16 +166,16 @@ mod tests {
         assert_eq!(three.len(), 3);
         assert_eq!(
             pool.take(1, Deadline::after(Mono::ZERO, Duration::ZERO), &clock).err(),
-            Some(AcquireError::Timeout(Duration::ZERO))
+            Some(NoLane::Timeout(Duration::ZERO))
         );
     }
 
     #[test]
-    fn a_waiter_gets_the_freed_connection_and_the_next_is_refused() {
+    fn one_who_waits_gets_the_lane_that_is_freed_and_one_too_many_is_refused() {
         let pool = Arc::new(pool(1));
-        let real: MonoClock = ticking();
+        let real: Clock = ticking();
         let end = Deadline::after(Mono::ZERO, Duration::from_secs(1 << 30));
-        let lease = pool.take(1, end, &real).ok().unwrap();
+        let held = pool.take(1, end, &real).ok().unwrap();
         let waiter = std::thread::spawn({
             let (pool, clock) = (Arc::clone(&pool), Arc::clone(&real));
             move || pool.take(1, end, &clock).is_ok()
@@ -194,8 +183,8 @@ mod tests {
         while pool.state().waiting == 0 {
             std::thread::yield_now();
         }
-        assert_eq!(pool.take(1, end, &real).err(), Some(AcquireError::Busy(1)));
-        drop(lease);
+        assert_eq!(pool.take(1, end, &real).err(), Some(NoLane::Busy(1)));
+        drop(held);
         assert!(waiter.join().unwrap());
         assert_eq!(pool.state().free, 1);
     }

@@ -1,8 +1,8 @@
-//! The target: serves peers' requests on registered memory.
+//! The target: serves the requests of peers on registered memory.
 //!
-//! Threads share the listener: a thread that accepts a connection serves it, and another takes its place. So a peer
-//! that opens a connection per request (releases before 0.3.13) costs no hand-over and mostly no new thread. The target
-//! never closes the connection of a well-behaved peer first, because 0.3.13 initiators then fail the next request.
+//! Threads take turns at the listener: one that gets a connection serves it, and another takes its place. A peer that opens a
+//! connection per request (releases before 0.3.13) so costs no hand-over, and mostly no new thread. A connection is never closed
+//! first while its peer behaves, since 0.3.13 initiators fail the next request when it is.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,83 +15,82 @@ use std::thread;
 use std::time::Duration;
 
 use crate::engine::base::addr::loopback_to_bind;
-use crate::engine::sys::socket::{ReceivePart, SendPart};
+use crate::engine::sys::socket::{Incoming, Outgoing};
 use crate::engine::sys::{Slice, socket};
 use crate::engine::transfer::TransferError;
-use crate::engine::transfer::counters::{FlowMeter, TargetCounters};
+use crate::engine::transfer::counters::{Meter, TargetFigures};
 use crate::engine::transfer::region::Regions;
-use crate::engine::transfer::tcp::codec::{DONE, FramingVersion, REFUSED, RequestFrame, STATUS_BYTES, encode_status};
-use crate::engine::transfer::tcp::connection::RUN_MAX;
-use crate::engine::transfer::tcp::receive_buffer::ReceiveBuffer;
+use crate::engine::transfer::tcp::codec::{DONE, Header, REFUSED, STATUS_BYTES, Version, encode_status};
+use crate::engine::transfer::tcp::inbox::Inbox;
+use crate::engine::transfer::tcp::lane::RUN_MAX;
 use crate::engine::transfer::transport::OpKind;
 
-/// Maximum number of data connections: four from each of a thousand peers. For one more, the connection that has been
-/// silent longest is closed, if it was silent for at least [`SILENT_MIN`]. Otherwise the new one is closed.
+/// Most data connections at a time: four lanes from each of a thousand peers. For one more the connection is closed that has been silent
+/// longest, if that is [`SILENT_MIN`] at least; otherwise the new one is.
 pub const CONNECTIONS_MAX: usize = 4096;
-/// A connection that moved no byte for this long may be closed for another. A 0.3.13 initiator then fails its next
-/// request.
+/// A connection that moved no byte for this long may be closed for another. A 0.3.13 initiator fails its next request then.
 pub const SILENT_MIN: Duration = Duration::from_secs(60);
-/// Maximum number of threads that wait at the listener.
+/// Threads that stay at the listener when their connection is over.
 const ACCEPTING_MAX: usize = 8;
-/// Listen backlog. The kernel limits it to net.core.somaxconn.
+/// Connections that may wait to be accepted; the kernel cuts it to net.core.somaxconn.
 const BACKLOG: i32 = 4096;
-/// Number of ports to try.
+/// Ports that are tried.
 const PORT_TRIES: u32 = 500;
-/// Stack size of a serving thread: enough for the buffers of one system call, and for logging.
+/// A serving thread's stack: it holds the parts of one system call, and logs.
 const STACK_BYTES: usize = 128 << 10;
-/// Limit for threads to end.
+/// How long threads may take to end.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
-/// Responses are sent together up to this many bytes.
+/// Bytes that are answered together, if no single answer has more.
 const ANSWER_BYTES: u64 = 256 << 10;
-/// Pause after a failed accept (out of file descriptors).
+/// The pause after a failed accept (no file descriptors left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A listening data plane.
-pub struct TcpTarget {
-    shared: Arc<TargetState>,
+pub struct Target {
+    shared: Arc<Shared>,
 }
 
-struct TargetState {
+struct Shared {
     listener: TcpListener,
     port: u16,
     regions: Arc<RwLock<Regions>>,
-    acceptors: Mutex<AcceptorPool>,
+    turns: Mutex<Turns>,
     ended: Condvar,
-    meter: FlowMeter,
+    meter: Meter,
     rejected: AtomicU64,
     accepted: AtomicU64,
     refused: AtomicU64,
-    /// Connections closed in favour of others.
+    /// Connections that were closed for others.
     displaced: AtomicU64,
     connections_max: usize,
     silent_min: Duration,
 }
 
-/// The serving threads and their connections.
+/// Who is at the listener, and who serves.
 #[derive(Default)]
-struct AcceptorPool {
+struct Turns {
     threads: usize,
     accepting: usize,
     open: HashMap<u64, Arc<TcpStream>>,
-    /// Threads whose connection was closed for another, and that have not ended yet.
+    /// Threads whose connection was closed for another, and which have not noticed yet.
     displaced: usize,
     stopping: bool,
 }
 
-impl TcpTarget {
-    /// Listens on a free port of `ports`, on all addresses of both families. A peer that moves no byte for `progress`
-    /// in the middle of a request is disconnected. Between requests it may be silent for ever.
+impl Target {
+    /// Listen on a free port of `ports`, on all addresses of both families. A peer that moves no byte for `progress` in the midst
+    /// of a request is dropped; between requests it may be silent for ever.
     ///
     /// # Errors
-    /// Fails if no port is free or no thread can be started.
+    /// No port is free, or no thread can be started.
     pub fn start(
         host: &str,
         ports: &RangeInclusive<u16>,
         rng: &dyn Fn() -> u64,
         regions: Arc<RwLock<Regions>>,
         progress: Duration,
-    ) -> Result<TcpTarget, TransferError> {
-        TcpTarget::start_with(host, ports, rng, regions, progress, CONNECTIONS_MAX, SILENT_MIN)
+    ) -> Result<Target, TransferError> {
+        Target::start_with(host, ports, rng, regions, progress, CONNECTIONS_MAX, SILENT_MIN)
     }
 
     fn start_with(
@@ -102,7 +101,7 @@ impl TcpTarget {
         progress: Duration,
         connections_max: usize,
         silent_min: Duration,
-    ) -> Result<TcpTarget, TransferError> {
+    ) -> Result<Target, TransferError> {
         let listener = listen(host, ports, rng)?;
         let unusable = |source: io::Error| TransferError::NoPort {
             what: "data plane",
@@ -112,15 +111,15 @@ impl TcpTarget {
             source: Arc::new(source),
         };
         let port = listener.local_addr().map_err(unusable)?.port();
-        // Options set on the listener are inherited by its connections, which saves three system calls each.
+        // What is set on the listener holds for its connections, which saves three system calls for each.
         socket::prepare_listener(&listener, progress).map_err(unusable)?;
-        let shared = Arc::new(TargetState {
+        let shared = Arc::new(Shared {
             listener,
             port,
             regions,
-            acceptors: Mutex::new(AcceptorPool { threads: 1, accepting: 1, ..AcceptorPool::default() }),
+            turns: Mutex::new(Turns { threads: 1, accepting: 1, ..Turns::default() }),
             ended: Condvar::new(),
-            meter: FlowMeter::default(),
+            meter: Meter::default(),
             rejected: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -129,53 +128,53 @@ impl TcpTarget {
             silent_min,
         });
         spawn(&shared).map_err(unusable)?;
-        Ok(TcpTarget { shared })
+        Ok(Target { shared })
     }
 
-    /// The data port.
+    /// The port.
     pub fn port(&self) -> u16 {
         self.shared.port
     }
 
-    /// Counters of peers' requests.
-    pub fn counters(&self) -> TargetCounters {
-        TargetCounters {
+    /// What peers did so far.
+    pub fn figures(&self) -> TargetFigures {
+        TargetFigures {
             flow: self.shared.meter.flow(),
             rejected: self.shared.rejected.load(Ordering::Relaxed),
             accepted: self.shared.accepted.load(Ordering::Relaxed),
-            open: self.shared.acceptors().open.len() as u64,
+            open: self.shared.turns().open.len() as u64,
             refused: self.shared.refused.load(Ordering::Relaxed),
         }
     }
 
-    /// Closes everything and waits for the threads to end, for a limited time.
+    /// Close everything and wait, with a bound, for the threads to end.
     pub fn stop(&self) {
-        let mut acceptors = self.shared.acceptors();
-        acceptors.stopping = true;
-        for stream in acceptors.open.values() {
-            // A closed connection needs no shutdown.
+        let mut turns = self.shared.turns();
+        turns.stopping = true;
+        for stream in turns.open.values() {
+            // One that is closed already needs no closing.
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
         let _ = socket::stop_listening(&self.shared.listener);
-        let (acceptors, waited) = self
+        let (turns, waited) = self
             .shared
             .ended
-            .wait_timeout_while(acceptors, STOP_LIMIT, |acceptors| acceptors.threads > 0)
+            .wait_timeout_while(turns, STOP_LIMIT, |turns| turns.threads > 0)
             .unwrap_or_else(PoisonError::into_inner);
         if waited.timed_out() {
-            tracing::warn!(threads = acceptors.threads, "data plane threads are still running");
+            tracing::warn!(threads = turns.threads, "data plane threads are still running");
         }
     }
 }
 
-impl Drop for TcpTarget {
+impl Drop for Target {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-/// Listens on a free port of `ports`: dual-stack, or IPv4 if IPv6 is unavailable. If the announced `host` is a loopback
-/// address, only on the loopback.
+/// A listener on a free port of `ports`: dual-stack, or IPv4 where there is no IPv6; on the loopback alone when `host`, which is
+/// what is announced, is one.
 fn listen(host: &str, ports: &RangeInclusive<u16>, rng: &dyn Fn() -> u64) -> Result<TcpListener, TransferError> {
     let (first, last) = (*ports.start(), *ports.end());
     let mut source = io::Error::from(io::ErrorKind::AddrInUse);
@@ -199,27 +198,27 @@ fn listen(host: &str, ports: &RangeInclusive<u16>, rng: &dyn Fn() -> u64) -> Res
     Err(TransferError::NoPort { what: "data plane", first, last, tries: PORT_TRIES, source: Arc::new(source) })
 }
 
-/// Maps a random number to a port of `ports`.
+/// A port of `ports` by a random number.
 pub(in crate::engine::transfer) fn draw(ports: &RangeInclusive<u16>, random: u64) -> u16 {
     let span = u64::from(ports.end().saturating_sub(*ports.start())) + 1;
-    ports.start() + u16::try_from(random % span).expect("less than the span, which is at most 65536")
+    ports.start() + u16::try_from(random % span).expect("below the span, which is at most 65536")
 }
 
-fn spawn(shared: &Arc<TargetState>) -> io::Result<()> {
+fn spawn(shared: &Arc<Shared>) -> io::Result<()> {
     let mine = Arc::clone(shared);
     let started =
-        thread::Builder::new().name("te-target".into()).stack_size(STACK_BYTES).spawn(move || mine.accept_loop());
+        thread::Builder::new().name("te-target".into()).stack_size(STACK_BYTES).spawn(move || mine.take_turns());
     started.map(drop)
 }
 
-impl TargetState {
-    fn acceptors(&self) -> MutexGuard<'_, AcceptorPool> {
-        self.acceptors.lock().unwrap_or_else(PoisonError::into_inner)
+impl Shared {
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The loop of a thread: accept, serve, accept again.
-    #[expect(clippy::disallowed_methods, reason = "data plane threads do not use Env")]
-    fn accept_loop(self: &Arc<TargetState>) {
+    /// A thread's life: accept, serve, accept again.
+    #[expect(clippy::disallowed_methods, reason = "the data plane's threads are real, whatever the Env")]
+    fn take_turns(self: &Arc<Shared>) {
         let mut failed = 0u64;
         loop {
             match self.listener.accept() {
@@ -233,14 +232,14 @@ impl TargetState {
                     }
                 }
                 Err(error) => {
-                    let mut acceptors = self.acceptors();
-                    if acceptors.stopping {
-                        acceptors.accepting -= 1;
-                        acceptors.threads -= 1;
+                    let mut turns = self.turns();
+                    if turns.stopping {
+                        turns.accepting -= 1;
+                        turns.threads -= 1;
                         self.ended.notify_all();
                         return;
                     }
-                    drop(acceptors);
+                    drop(turns);
                     let usual =
                         [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted, io::ErrorKind::ConnectionAborted];
                     if !usual.contains(&error.kind()) {
@@ -255,58 +254,58 @@ impl TargetState {
         }
     }
 
-    /// Leaves the listener with a connection. If no other thread is waiting there, starts one. If that fails, refuses
-    /// the connection and stays.
-    fn enter(self: &Arc<TargetState>, stream: TcpStream, from: SocketAddr) -> Option<(u64, Arc<TcpStream>)> {
+    /// Leave the listener with a connection. When nobody else is at it, somebody is sent; when nobody can be, the connection is
+    /// refused and we stay.
+    fn enter(self: &Arc<Shared>, stream: TcpStream, from: SocketAddr) -> Option<(u64, Arc<TcpStream>)> {
         let id = self.accepted.fetch_add(1, Ordering::Relaxed);
-        let mut acceptors = self.acceptors();
-        if acceptors.stopping {
+        let mut turns = self.turns();
+        if turns.stopping {
             return None;
         }
-        let alone = acceptors.accepting == 1;
-        if alone && acceptors.threads.saturating_sub(acceptors.displaced) >= self.connections_max {
-            drop(acceptors);
+        let alone = turns.accepting == 1;
+        if alone && turns.threads.saturating_sub(turns.displaced) >= self.connections_max {
+            drop(turns);
             if !self.displace_silent(from) {
-                self.refuse(from, &"connection limit reached");
+                self.refuse(from, &"the bound on connections is reached");
                 return None;
             }
-            acceptors = self.acceptors();
+            turns = self.turns();
         }
         if alone {
-            // The new thread takes our place at the listener, or we keep it.
-            acceptors.threads += 1;
-            drop(acceptors);
+            // The new thread has our place at the listener from here on, or we keep it.
+            turns.threads += 1;
+            drop(turns);
             if let Err(error) = spawn(self) {
-                self.acceptors().threads -= 1;
+                self.turns().threads -= 1;
                 self.refuse(from, &error);
                 return None;
             }
-            acceptors = self.acceptors();
+            turns = self.turns();
         } else {
-            acceptors.accepting -= 1;
+            turns.accepting -= 1;
         }
         let stream = Arc::new(stream);
-        acceptors.open.insert(id, Arc::clone(&stream));
-        if acceptors.stopping {
+        turns.open.insert(id, Arc::clone(&stream));
+        if turns.stopping {
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
         Some((id, stream))
     }
 
-    /// Closes the connection that has been silent longest, if it was silent long enough. The kernel has the times, so
-    /// connections need no bookkeeping for this.
+    /// Close the connection that has been silent longest, if that is long enough. The kernel has the times, so that connections pay nothing
+    /// for this.
     fn displace_silent(&self, from: SocketAddr) -> bool {
         let open: Vec<(u64, Arc<TcpStream>)> =
-            self.acceptors().open.iter().map(|(id, stream)| (*id, Arc::clone(stream))).collect();
+            self.turns().open.iter().map(|(id, stream)| (*id, Arc::clone(stream))).collect();
         let silent = open.into_iter().filter_map(|(id, stream)| Some((socket::silent_for(&stream).ok()?, id)));
         let Some((silent, id)) = silent.max().filter(|(silent, _)| *silent >= self.silent_min) else { return false };
-        let mut acceptors = self.acceptors();
-        // If it ended by itself meanwhile, that is sufficient.
-        if let Some(stream) = acceptors.open.remove(&id) {
-            acceptors.displaced += 1;
+        let mut turns = self.turns();
+        // It may have ended by itself meanwhile, which is as good.
+        if let Some(stream) = turns.open.remove(&id) {
+            turns.displaced += 1;
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
-        drop(acceptors);
+        drop(turns);
         let displaced = self.displaced.fetch_add(1, Ordering::Relaxed) + 1;
         if displaced.is_power_of_two() {
             tracing::warn!(
@@ -327,25 +326,25 @@ impl TargetState {
         }
     }
 
-    /// Returns from a connection. Returns whether the thread stays at the listener.
+    /// Come back from a connection; stay?
     fn leave(&self, id: u64) -> bool {
-        let mut acceptors = self.acceptors();
-        if acceptors.open.remove(&id).is_none() {
-            acceptors.displaced = acceptors.displaced.saturating_sub(1);
+        let mut turns = self.turns();
+        if turns.open.remove(&id).is_none() {
+            turns.displaced = turns.displaced.saturating_sub(1);
         }
-        if acceptors.stopping || acceptors.accepting >= ACCEPTING_MAX {
-            acceptors.threads -= 1;
+        if turns.stopping || turns.accepting >= ACCEPTING_MAX {
+            turns.threads -= 1;
             self.ended.notify_all();
             return false;
         }
-        acceptors.accepting += 1;
+        turns.accepting += 1;
         true
     }
 
-    /// Serves one connection until its peer closes it. Requests that arrived together are answered together.
-    fn serve(&self, stream: &TcpStream) -> Result<(), ServeError> {
-        let mut inbox = ReceiveBuffer::new();
-        let mut answers = ResponseBatch::default();
+    /// Serve one connection until its peer closes it. Requests that arrived together are answered together.
+    fn serve(&self, stream: &TcpStream) -> Result<(), End> {
+        let mut inbox = Inbox::new();
+        let mut answers = Answers::default();
         while wait_for_request(stream, &mut inbox)? {
             while let Some(header) = inbox.header() {
                 let reached =
@@ -354,18 +353,17 @@ impl TargetState {
                     self.rejected.fetch_add(1, Ordering::Relaxed);
                     answers.add(&header, REFUSED, None);
                     self.answer(stream, &mut answers)?;
-                    if header.version == FramingVersion::V1 && header.kind == OpKind::Write {
-                        // Version 1 has no status: the writer detects the refusal by the connection reset, so its bytes
-                        // must not be left unread.
-                        socket::discard_on_close(stream).map_err(ServeError::Socket)?;
+                    if header.version == Version::V1 && header.kind == OpKind::Write {
+                        // Without a status, a connection that is reset is how a writer learns of it, and its bytes are read.
+                        socket::discard_on_close(stream).map_err(End::Socket)?;
                     }
-                    return Err(ServeError::Refused(header));
+                    return Err(End::Refused(header));
                 };
                 match header.kind {
                     OpKind::Read => answers.add(&header, DONE, Some(slice)),
                     OpKind::Write => {
                         if answers.bytes > 0 {
-                            // These must be read before this write changes them.
+                            // These are to be read as they were before this write.
                             self.answer(stream, &mut answers)?;
                         }
                         receive_all(stream, &mut inbox, &slice)?;
@@ -382,18 +380,17 @@ impl TargetState {
         Ok(())
     }
 
-    fn answer(&self, stream: &TcpStream, answers: &mut ResponseBatch) -> Result<(), ServeError> {
-        let length = |one: &TargetResponse| {
-            one.status.map_or(0, |status| status.len()) + one.body.as_ref().map_or(0, Slice::len)
-        };
+    fn answer(&self, stream: &TcpStream, answers: &mut Answers) -> Result<(), End> {
+        let length =
+            |one: &Answer| one.status.map_or(0, |status| status.len()) + one.body.as_ref().map_or(0, Slice::len);
         let total = answers.list.iter().map(length).sum();
         let mut done = 0;
         while done < total {
             let parts = answers.list.iter().flat_map(|one| {
-                let status = one.status.as_ref().map(|status| SendPart::Bytes(status));
-                status.into_iter().chain(one.body.as_ref().map(SendPart::Memory))
+                let status = one.status.as_ref().map(|status| Outgoing::Bytes(status));
+                status.into_iter().chain(one.body.as_ref().map(Outgoing::Memory))
             });
-            done += socket::send(stream.as_fd(), parts, done).map_err(ServeError::of)?;
+            done += socket::send(stream.as_fd(), parts, done).map_err(End::of)?;
         }
         let reads = answers.list.iter().filter(|one| one.body.is_some()).count() as u64;
         if reads > 0 {
@@ -405,74 +402,73 @@ impl TargetState {
     }
 }
 
-/// Responses to send together.
+/// What is to be sent, all at once.
 #[derive(Default)]
-struct ResponseBatch {
-    list: Vec<TargetResponse>,
-    /// Bytes of memory in the responses.
+struct Answers {
+    list: Vec<Answer>,
+    /// Bytes of memory in it.
     bytes: u64,
 }
 
-struct TargetResponse {
-    /// `None` in version 1.
+struct Answer {
+    /// None in version 1.
     status: Option<[u8; STATUS_BYTES]>,
     body: Option<Slice>,
 }
 
-impl ResponseBatch {
-    fn add(&mut self, to: &RequestFrame, code: u32, body: Option<Slice>) {
-        let status = (to.version == FramingVersion::V2).then(|| encode_status(code));
+impl Answers {
+    fn add(&mut self, to: &Header, code: u32, body: Option<Slice>) {
+        let status = (to.version == Version::V2).then(|| encode_status(code));
         self.bytes += body.as_ref().map_or(0, |body| body.len() as u64);
-        self.list.push(TargetResponse { status, body });
+        self.list.push(Answer { status, body });
     }
 }
 
-/// Why a connection ended, other than by its peer closing it between two requests.
+/// Why a connection ended before its peer closed it between two requests.
 #[derive(Debug, thiserror::Error)]
-enum ServeError {
-    #[error("the peer requested {} bytes at {:#x}, which are not in memory that it may access", .0.size, .0.address)]
-    Refused(RequestFrame),
-    #[error("the peer closed the connection in the middle of a request")]
+enum End {
+    #[error("the peer asked for {} bytes at {:#x}, which are not in memory that it may reach", .0.size, .0.address)]
+    Refused(Header),
+    #[error("the peer closed the connection in the midst of a request")]
     Truncated,
-    #[error("the peer made no progress")]
+    #[error("the peer moved no byte for too long")]
     Stalled,
     #[error(transparent)]
     Socket(io::Error),
 }
 
-impl ServeError {
-    fn of(error: io::Error) -> ServeError {
+impl End {
+    fn of(error: io::Error) -> End {
         match error.kind() {
-            io::ErrorKind::WouldBlock => ServeError::Stalled,
-            _ => ServeError::Socket(error),
+            io::ErrorKind::WouldBlock => End::Stalled,
+            _ => End::Socket(error),
         }
     }
 }
 
-/// Waits until a whole header has arrived. Returns false if the peer has closed between two requests. The wait for the
-/// first byte has no limit.
-fn wait_for_request(stream: &TcpStream, inbox: &mut ReceiveBuffer) -> Result<bool, ServeError> {
+/// Wait until a whole header is there; false when the peer has closed between two requests. Waits for its first byte without a limit.
+fn wait_for_request(stream: &TcpStream, inbox: &mut Inbox) -> Result<bool, End> {
     while !inbox.has_header() {
         match inbox.receive(stream) {
             Ok(true) => {}
             Ok(false) if inbox.is_empty() => return Ok(false),
-            Ok(false) => return Err(ServeError::Truncated),
+            Ok(false) => return Err(End::Truncated),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && inbox.is_empty() => {}
-            // A peer that is killed between two requests is not an error.
+            // A peer that is killed between two requests is no news.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset && inbox.is_empty() => return Ok(false),
-            Err(error) => return Err(ServeError::of(error)),
+            Err(error) => return Err(End::of(error)),
         }
     }
     Ok(true)
 }
 
-/// Receives the bytes of a write. The first ones may have arrived with its header.
-fn receive_all(stream: &TcpStream, inbox: &mut ReceiveBuffer, body: &Slice) -> Result<(), ServeError> {
+/// Receive the bytes of a write, of which the first ones came with its header.
+fn receive_all(stream: &TcpStream, inbox: &mut Inbox, body: &Slice) -> Result<(), End> {
     let mut done = body.copy_from_bytes(inbox.take(body.len()));
     while done < body.len() {
-        match socket::receive(stream.as_fd(), [ReceivePart::Memory(body)].into_iter(), done).map_err(ServeError::of)? {
-            0 => return Err(ServeError::Truncated),
+        match socket::receive(stream.as_fd(), [Incoming::Memory(body)].into_iter(), done).map_err(End::of)? {
+            0 => return Err(End::Truncated),
             n => done += n,
         }
     }
@@ -480,18 +476,18 @@ fn receive_all(stream: &TcpStream, inbox: &mut ReceiveBuffer, body: &Slice) -> R
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "data plane sockets and clocks do not use Env")]
+#[expect(clippy::disallowed_methods, reason = "the data plane's sockets and clocks are real")]
 mod tests {
     use super::*;
     use std::io::Read;
     use std::time::Instant;
 
-    fn target(connections_max: usize, silent_min: Duration) -> TcpTarget {
+    fn target(connections_max: usize, silent_min: Duration) -> Target {
         let limit = Duration::from_secs(5);
-        TcpTarget::start_with("127.0.0.1", &(0..=0), &|| 0, Arc::default(), limit, connections_max, silent_min).unwrap()
+        Target::start_with("127.0.0.1", &(0..=0), &|| 0, Arc::default(), limit, connections_max, silent_min).unwrap()
     }
 
-    fn connect(target: &TcpTarget) -> TcpStream {
+    fn connect(target: &Target) -> TcpStream {
         let stream = TcpStream::connect(("127.0.0.1", target.port())).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         stream
@@ -506,30 +502,30 @@ mod tests {
     }
 
     #[test]
-    fn at_the_limit_the_longest_silent_connection_is_closed() {
-        // Besides two connections' threads, one waits at the listener.
+    fn the_connection_silent_longest_gives_way_when_all_are_taken() {
+        // A thread waits at the listener beside two connections'.
         let target = target(3, Duration::from_millis(100));
         let mut first = connect(&target);
-        until(|| target.counters().open == 1);
+        until(|| target.figures().open == 1);
         thread::sleep(Duration::from_millis(50));
         let second = connect(&target);
-        until(|| target.counters().open == 2);
+        until(|| target.figures().open == 2);
         thread::sleep(Duration::from_millis(300));
         let third = connect(&target);
         assert_eq!(first.read(&mut [0]).unwrap(), 0, "closed");
-        until(|| target.counters().open == 2);
-        assert_eq!(target.counters().refused, 0);
+        until(|| target.figures().open == 2);
+        assert_eq!(target.figures().refused, 0);
         drop((second, third));
     }
 
     #[test]
-    fn recently_used_connections_are_kept_at_the_limit() {
+    fn connections_that_were_used_lately_are_kept_and_the_new_one_is_refused() {
         let target = target(3, Duration::from_secs(3600));
         let kept = [connect(&target), connect(&target)];
-        until(|| target.counters().open == 2);
+        until(|| target.figures().open == 2);
         assert!(matches!(connect(&target).read(&mut [0]), Ok(0) | Err(_)));
-        assert_eq!((target.counters().open, target.counters().refused), (2, 1));
+        assert_eq!((target.figures().open, target.figures().refused), (2, 1));
         drop(kept);
-        until(|| target.counters().open == 0);
+        until(|| target.figures().open == 0);
     }
 }

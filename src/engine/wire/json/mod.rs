@@ -1,8 +1,8 @@
 //! The transfer engine's JSON documents: segment descriptors, `rpc_meta` records, handshake messages.
 //!
-//! They are written like jsoncpp's FastWriter does (compact, sorted keys). Reading is lenient where upstream is (unknown fields are
-//! ignored, missing ones have defaults), and strict where an invalid value would send bytes to the wrong place. Pure. Upstream:
-//! `transfer_metadata.cpp`. Checked against bytes captured from releases 0.3.6, 0.3.12 and 0.3.13.
+//! Written as jsoncpp's FastWriter writes them (compact, keys sorted); read leniently where upstream reads leniently (unknown
+//! fields are ignored, absent ones have defaults) and strictly where a wrong value would send bytes to the wrong place.
+//! Pure; upstream: `transfer_metadata.cpp`. Checked against bytes that releases 0.3.6, 0.3.12 and 0.3.13 sent.
 
 mod connection;
 mod handshake;
@@ -10,48 +10,51 @@ mod rpc_meta;
 mod segment;
 mod timestamp;
 
-pub use connection::{ConnectionMessage, PAIR_NUMBER_MAX, PAIRS_MAX, gid_text, parse_gid};
+pub use connection::{Connection, PAIR_NUMBER_MAX, PAIRS_MAX, gid_text, parse_gid};
 pub use handshake::{
-    HEADER_BYTES, HandshakeFrame, HandshakeFrameError, HandshakeKind, NotifyMessage, TCP_ONLY_CONNECTION, payload_len,
-    probe_answer,
+    Frame, FrameError, HEADER_BYTES, Kind, NotifyMessage, TCP_ONLY_CONNECTION, payload_len, probe_answer,
 };
 pub use rpc_meta::RpcMeta;
-pub use segment::{DeviceDescriptor, PriorityMatrix, RegionDescriptor, SegmentDescriptor};
+pub use segment::{Buffer, Device, PriorityMatrix, SegmentDescriptor};
 pub use timestamp::timestamp;
 
 use serde_json::Value;
 
-/// Maximum number of buffers in a descriptor.
+/// Most buffers in a descriptor.
 pub const BUFFERS_MAX: usize = 65_536;
-/// Maximum number of RDMA devices in a descriptor.
+/// Most RDMA devices in a descriptor.
 pub const DEVICES_MAX: usize = 256;
-/// The longest name of a segment, a host or a device, in bytes.
+/// Longest name of a segment, a host or a device, bytes.
 pub const NAME_BYTES_MAX: usize = 4096;
 
-/// Why a document is invalid.
+/// Why a text is not the document that it should be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DocumentError {
+    /// No JSON at all.
     #[error("{document} is not JSON (line {line}, column {column})")]
     NotJson {
+        /// Which document.
         document: &'static str,
-        /// Position at which the parser stopped.
+        /// Where the parser stopped.
         line: usize,
-        /// Position at which the parser stopped.
+        /// Where the parser stopped.
         column: usize,
     },
-    /// A field is missing, has the wrong type, or has an invalid value.
+    /// A field is missing, of the wrong type, or has a value that cannot be used.
     #[error("{document}: {path} {problem}")]
     Field {
+        /// Which document.
         document: &'static str,
-        /// Path of the field, such as `buffers[3].addr`.
+        /// Where in it, such as `buffers[3].addr`.
         path: String,
+        /// What is wrong.
         problem: &'static str,
     },
 }
 
-/// A value and its path in the document, for errors.
+/// A value and where it was found, for errors.
 #[derive(Clone)]
-struct JsonCursor<'a> {
+struct At<'a> {
     document: &'static str,
     path: String,
     value: &'a Value,
@@ -59,7 +62,7 @@ struct JsonCursor<'a> {
 
 static NULL: Value = Value::Null;
 
-/// Returns true if `text` is valid JSON.
+/// Is `text` any JSON at all?
 pub fn is_json(text: &[u8]) -> bool {
     serde_json::from_slice::<serde::de::IgnoredAny>(text).is_ok()
 }
@@ -68,43 +71,35 @@ fn parse(document: &'static str, text: &[u8]) -> Result<Value, DocumentError> {
     serde_json::from_slice(text).map_err(|e| DocumentError::NotJson { document, line: e.line(), column: e.column() })
 }
 
-impl<'a> JsonCursor<'a> {
-    fn root(document: &'static str, value: &'a Value) -> Result<JsonCursor<'a>, DocumentError> {
-        let at = JsonCursor { document, path: "the document".to_owned(), value };
-        if value.is_object() {
-            Ok(JsonCursor { path: String::new(), ..at })
-        } else {
-            Err(at.problem("is not an object"))
-        }
+impl<'a> At<'a> {
+    fn root(document: &'static str, value: &'a Value) -> Result<At<'a>, DocumentError> {
+        let at = At { document, path: "the document".to_owned(), value };
+        if value.is_object() { Ok(At { path: String::new(), ..at }) } else { Err(at.problem("is not an object")) }
     }
 
     fn problem(&self, problem: &'static str) -> DocumentError {
         DocumentError::Field { document: self.document, path: self.path.clone(), problem }
     }
 
-    /// The member `name`; null if it is missing.
-    fn member(&self, name: &str) -> JsonCursor<'a> {
+    /// The member `name`; null when it is absent.
+    fn member(&self, name: &str) -> At<'a> {
         let path = if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) };
-        JsonCursor { document: self.document, path, value: self.value.get(name).unwrap_or(&NULL) }
+        At { document: self.document, path, value: self.value.get(name).unwrap_or(&NULL) }
     }
 
-    /// The elements of an array of at most `max`; empty if it is missing.
-    fn elements(&self, max: usize) -> Result<impl Iterator<Item = JsonCursor<'a>> + use<'a>, DocumentError> {
+    /// The elements of an array of at most `max`; none when it is absent.
+    fn elements(&self, max: usize) -> Result<impl Iterator<Item = At<'a>> + use<'a>, DocumentError> {
         let elements: &'a [Value] = match self.value {
             Value::Null => &[],
             Value::Array(elements) if elements.len() > max => return Err(self.problem("has too many elements")),
             Value::Array(elements) => elements,
             _ => return Err(self.problem("is not an array")),
         };
-        let JsonCursor { document, path, .. } = self.clone();
-        Ok(elements.iter().enumerate().map(move |(i, value)| JsonCursor {
-            document,
-            path: format!("{path}[{i}]"),
-            value,
-        }))
+        let At { document, path, .. } = self.clone();
+        Ok(elements.iter().enumerate().map(move |(i, value)| At { document, path: format!("{path}[{i}]"), value }))
     }
 
-    /// A string; empty if it is missing.
+    /// A text; empty when it is absent.
     fn text(&self) -> Result<&'a str, DocumentError> {
         match self.value {
             Value::Null => Ok(""),
@@ -114,16 +109,16 @@ impl<'a> JsonCursor<'a> {
         }
     }
 
-    /// A string of at least one character.
+    /// A text with at least one character.
     fn some_text(&self) -> Result<&'a str, DocumentError> {
         Some(self.text()?).filter(|t| !t.is_empty()).ok_or_else(|| self.problem("is missing or empty"))
     }
 
-    /// An unsigned integer; `None` if it is missing.
+    /// A number that is not negative; `None` when it is absent.
     fn number(&self) -> Result<Option<u64>, DocumentError> {
         match self.value {
             Value::Null => Ok(None),
-            Value::Number(n) => n.as_u64().map(Some).ok_or_else(|| self.problem("is not an integer in range")),
+            Value::Number(n) => n.as_u64().map(Some).ok_or_else(|| self.problem("is not a whole number in range")),
             _ => Err(self.problem("is not a number")),
         }
     }
@@ -133,11 +128,11 @@ impl<'a> JsonCursor<'a> {
         self.number()?.filter(|n| *n != 0).ok_or_else(|| self.problem("is missing or zero"))
     }
 
-    /// An array of at most `max` 32-bit numbers.
+    /// Numbers of 32 bits, at most `max`.
     fn numbers(&self, max: usize) -> Result<Vec<u32>, DocumentError> {
-        let number = |at: JsonCursor<'a>| {
+        let number = |at: At<'a>| {
             let number = at.number()?.and_then(|n| u32::try_from(n).ok());
-            number.ok_or_else(|| at.problem("is not a 32-bit number"))
+            number.ok_or_else(|| at.problem("is not a number of 32 bits"))
         };
         self.elements(max)?.map(number).collect()
     }

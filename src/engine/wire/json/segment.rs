@@ -1,66 +1,68 @@
-//! The segment descriptor: a process's registered memory and how to reach it.
+//! The segment descriptor: what a process offers, and where.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::engine::wire::json::{BUFFERS_MAX, DEVICES_MAX, DocumentError, JsonCursor, parse};
+use crate::engine::wire::json::{At, BUFFERS_MAX, DEVICES_MAX, DocumentError, parse};
 
-/// A process's registered memory and how to reach it. Its key in the metadata service is `ram/<name>`. With `P2PHANDSHAKE`, the handshake
-/// port returns it for a metadata request.
+/// A process's registered memory and how to reach it. The key in the metadata service is `ram/<name>`; with `P2PHANDSHAKE` it is
+/// what the handshake port answers to a metadata request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentDescriptor {
     /// The segment's name: the process's `local_server_name`, or its address with `P2PHANDSHAKE`.
     pub name: String,
-    /// `tcp`, `rdma`, or an unsupported protocol of upstream's. Initiators choose their transport by this value.
+    /// `tcp`, `rdma`, or a word of upstream's that we do not speak; initiators choose their transport by the peer's word.
     pub protocol: String,
     /// Registered memory, in the order of registration.
-    pub buffers: Vec<RegionDescriptor>,
-    /// Port of the TCP data plane. Zero or undefined unless `protocol` is `tcp`.
+    pub buffers: Vec<Buffer>,
+    /// Port of the TCP data plane. Zero or garbage unless `protocol` is `tcp`.
     pub tcp_data_port: u64,
-    /// Host of the TCP data plane (since 0.3.13). Empty: the host of the `rpc_meta` record.
+    /// Host of the TCP data plane (0.3.13 on); empty = the host of the `rpc_meta` record.
     pub tcp_data_host: String,
-    /// Framing version of the TCP data plane. 1 if the field is missing (before 0.3.12).
+    /// Version of the TCP data plane's framing. 1 when the field is absent (before 0.3.12).
     pub tcp_proto_version: u64,
-    /// RDMA server name, if it differs (`MC_RDMA_BIND_ADDRESS`).
+    /// RDMA server name, where it differs (`MC_RDMA_BIND_ADDRESS`).
     pub rdma_server_name: String,
-    /// Time of creation as text. Never compared.
+    /// When it was written, as text; never compared.
     pub timestamp: String,
-    /// RDMA devices. Their order is the index of the buffers' keys.
-    pub devices: Vec<DeviceDescriptor>,
-    /// RDMA devices by proximity to memory locations.
+    /// RDMA devices. Their order is the index space of the buffers' keys.
+    pub devices: Vec<Device>,
+    /// Which RDMA devices are near which memory.
     pub priority_matrix: Option<PriorityMatrix>,
 }
 
-/// Maps a location to device names: the preferred devices, and the other usable ones.
+/// Location to device names: preferred ones, and those that work too.
 pub type PriorityMatrix = BTreeMap<String, [Vec<String>; 2]>;
 
-/// A registered memory region.
+/// A stretch of registered memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RegionDescriptor {
-    /// tcp: the segment's name. rdma: the location, such as `cpu:0`.
+pub struct Buffer {
+    /// tcp: the segment's name; rdma: the location, such as `cpu:0`.
     pub name: String,
     /// Virtual address in the owner's process.
     pub address: u64,
+    /// Bytes.
     pub length: u64,
-    /// Remote keys (rkeys), one per device.
+    /// Remote keys, one per device.
     pub rkey: Vec<u32>,
-    /// Local keys (lkeys), one per device.
+    /// Local keys, one per device.
     pub lkey: Vec<u32>,
 }
 
+/// An RDMA device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeviceDescriptor {
-    /// Device name, such as `mlx5_0`.
+pub struct Device {
+    /// Its name, such as `mlx5_0`.
     pub name: String,
-    /// Local identifier (LID); 0 on Ethernet.
+    /// Local identifier; 0 on Ethernet.
     pub lid: u16,
-    /// 16 hexadecimal bytes joined by `:`.
+    /// 16 hex bytes joined by `:`.
     pub gid: String,
 }
 
-impl RegionDescriptor {
-    /// Returns true if `[address, address + length)` is inside this region.
+impl Buffer {
+    /// Does `[address, address + length)` lie inside?
     pub fn covers(&self, address: u64, length: u64) -> bool {
         address >= self.address && length <= self.length && address - self.address <= self.length - length
     }
@@ -69,15 +71,15 @@ impl RegionDescriptor {
 const DOCUMENT: &str = "the segment descriptor";
 
 impl SegmentDescriptor {
-    /// Returns the buffer that contains all of `[address, address + length)`.
-    pub fn buffer(&self, address: u64, length: u64) -> Option<&RegionDescriptor> {
+    /// The buffer that holds all of `[address, address + length)`.
+    pub fn buffer(&self, address: u64, length: u64) -> Option<&Buffer> {
         self.buffers.iter().find(|b| b.covers(address, length))
     }
 
-    /// Encodes the descriptor without a newline, with the fields that 0.3.13 writes for this protocol.
+    /// The document, without a newline, with the fields that 0.3.13 writes for this protocol.
     pub fn to_json(&self) -> String {
         let rdma = self.protocol == "rdma";
-        let buffer = |b: &RegionDescriptor| match rdma {
+        let buffer = |b: &Buffer| match rdma {
             true => json!({ "addr": b.address, "length": b.length, "lkey": b.lkey, "name": b.name, "rkey": b.rkey }),
             false => json!({ "addr": b.address, "length": b.length, "name": b.name }),
         };
@@ -96,34 +98,34 @@ impl SegmentDescriptor {
             set("rdma_server_name", json!(self.rdma_server_name));
         }
         if rdma {
-            let device = |d: &DeviceDescriptor| json!({ "gid": d.gid, "lid": d.lid, "name": d.name });
+            let device = |d: &Device| json!({ "gid": d.gid, "lid": d.lid, "name": d.name });
             set("devices", self.devices.iter().map(device).collect());
             set("priority_matrix", json!(self.priority_matrix.clone().unwrap_or_default()));
         }
         Value::Object(document).to_string()
     }
 
-    /// Decodes a descriptor. Returns `Ok(None)` for `null`: the peer has no segment (yet).
+    /// Read one. `Ok(None)` for `null`: the peer has no segment (yet).
     ///
     /// # Errors
-    /// As in upstream: invalid JSON, no name or protocol, a buffer without name, address or length, a device without name or GID, keys
-    /// that do not match the devices. Also ports and lengths out of range. Unknown fields and a malformed `priority_matrix` are
-    /// ignored.
+    /// What upstream refuses: no JSON, no name or protocol, a buffer without name, address or length, a device without name or
+    /// gid, keys that do not match the devices; and ports and lengths out of range. Fields that it does not know are ignored, and
+    /// so is a malformed `priority_matrix`.
     pub fn from_json(text: &[u8]) -> Result<Option<SegmentDescriptor>, DocumentError> {
         let value = parse(DOCUMENT, text)?;
         if value.is_null() {
             return Ok(None);
         }
-        let root = JsonCursor::root(DOCUMENT, &value)?;
+        let root = At::root(DOCUMENT, &value)?;
         let protocol = root.member("protocol").some_text()?.to_owned();
         let rdma = protocol == "rdma";
-        let devices: Vec<DeviceDescriptor> = if rdma {
+        let devices: Vec<Device> = if rdma {
             root.member("devices").elements(DEVICES_MAX)?.map(|at| device(&at)).collect::<Result<_, _>>()?
         } else {
             Vec::new()
         };
         let keys = rdma.then_some(devices.len());
-        let buffers: Vec<RegionDescriptor> =
+        let buffers: Vec<Buffer> =
             root.member("buffers").elements(BUFFERS_MAX)?.map(|at| buffer(&at, keys)).collect::<Result<_, _>>()?;
         let port = root.member("tcp_data_port");
         let tcp_data_port = if protocol == "tcp" {
@@ -147,13 +149,13 @@ impl SegmentDescriptor {
     }
 }
 
-/// `keys` is the number of keys per buffer, for protocols with keys.
-fn buffer(at: &JsonCursor<'_>, keys: Option<usize>) -> Result<RegionDescriptor, DocumentError> {
-    let mut buffer = RegionDescriptor {
+/// `keys` = how many keys each buffer has, for protocols that have any.
+fn buffer(at: &At<'_>, keys: Option<usize>) -> Result<Buffer, DocumentError> {
+    let mut buffer = Buffer {
         name: at.member("name").some_text()?.to_owned(),
         address: at.member("addr").some_number()?,
         length: at.member("length").some_number()?,
-        ..RegionDescriptor::default()
+        ..Buffer::default()
     };
     if buffer.address.checked_add(buffer.length).is_none() {
         return Err(at.problem("ends beyond the address space"));
@@ -162,17 +164,17 @@ fn buffer(at: &JsonCursor<'_>, keys: Option<usize>) -> Result<RegionDescriptor, 
         buffer.rkey = at.member("rkey").numbers(DEVICES_MAX)?;
         buffer.lkey = at.member("lkey").numbers(DEVICES_MAX)?;
         if !buffer.rkey.is_empty() && (buffer.rkey.len() != keys || buffer.lkey.len() != keys) {
-            return Err(at.problem("has a different number of keys than devices"));
+            return Err(at.problem("has another number of keys than there are devices"));
         }
     }
     Ok(buffer)
 }
 
-fn device(at: &JsonCursor<'_>) -> Result<DeviceDescriptor, DocumentError> {
+fn device(at: &At<'_>) -> Result<Device, DocumentError> {
     let lid = at.member("lid");
-    Ok(DeviceDescriptor {
+    Ok(Device {
         name: at.member("name").some_text()?.to_owned(),
-        lid: u16::try_from(lid.number()?.unwrap_or(0)).map_err(|_| lid.problem("is not a 16-bit number"))?,
+        lid: u16::try_from(lid.number()?.unwrap_or(0)).map_err(|_| lid.problem("is not a number of 16 bits"))?,
         gid: at.member("gid").some_text()?.to_owned(),
     })
 }
@@ -194,7 +196,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Captured descriptors, one per line, each after a comment with its sender.
+    /// Every captured descriptor, one per line, after a comment that says who sent it.
     const CAPTURED: &str = include_str!("../../../../fixtures/te/segments.txt");
 
     fn captured() -> impl Iterator<Item = &'static str> {
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn every_captured_descriptor_is_decoded() {
+    fn every_captured_descriptor_is_read() {
         let protocols: Vec<String> = captured()
             .map(|text| {
                 SegmentDescriptor::from_json(text.as_bytes())
@@ -216,76 +218,76 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_of_0_3_13_round_trip() {
-        let mut checked = 0;
+    fn what_release_0_3_13_writes_is_written_byte_for_byte() {
+        let mut seen = 0;
         for text in captured().filter(|t| t.contains("tcp_proto_version\":2") || t.contains("\"rdma\"")) {
             let read = SegmentDescriptor::from_json(text.as_bytes()).unwrap().unwrap();
-            // 0.3.12 has neither host nor rdma_server_name. 0.3.13 has both with tcp and neither with rdma.
+            // 0.3.12 has no host and no rdma_server_name, 0.3.13's tcp has both; its rdma has neither.
             if (read.protocol == "tcp") == text.contains("tcp_data_host") && text.contains("tcp_proto_version") {
                 assert_eq!(read.to_json(), text);
-                checked += 1;
+                seen += 1;
             }
         }
-        assert!(checked >= 4, "{checked}");
+        assert!(seen >= 4, "{seen}");
     }
 
     #[test]
-    fn an_old_descriptor_has_protocol_version_1() {
+    fn an_old_descriptor_speaks_version_1() {
         let old = captured().find(|t| !t.contains("tcp_proto_version")).unwrap();
         let read = SegmentDescriptor::from_json(old.as_bytes()).unwrap().unwrap();
         assert_eq!((read.tcp_proto_version, read.tcp_data_host.as_str()), (1, ""));
     }
 
     #[test]
-    fn null_means_no_descriptor() {
+    fn null_is_no_descriptor() {
         assert_eq!(SegmentDescriptor::from_json(b"null\n"), Ok(None));
     }
 
     #[test]
-    fn an_invalid_descriptor_is_refused_with_the_field() {
+    fn what_cannot_be_used_is_refused_with_the_field() {
         let cases = [
-            (r#"{"name":"a","protocol":""}"#, "protocol"),
-            (r#"{"name":"","protocol":"tcp","tcp_data_port":5}"#, "name"),
-            (r#"{"name":"a","protocol":"tcp","tcp_data_port":0}"#, "tcp_data_port"),
-            (r#"{"name":"a","protocol":"tcp","tcp_data_port":70000}"#, "tcp_data_port"),
-            (r#"{"name":"a","protocol":"tcp","tcp_data_port":-5}"#, "tcp_data_port"),
-            (r#"{"name":"a","protocol":"tcp","tcp_data_port":5,"buffers":7}"#, "buffers"),
+            (r#"{"name":"a","protocol":""}"#, "protocol is missing or empty"),
+            (r#"{"name":"","protocol":"tcp","tcp_data_port":5}"#, "name is missing or empty"),
+            (r#"{"name":"a","protocol":"tcp","tcp_data_port":0}"#, "tcp_data_port is not a port"),
+            (r#"{"name":"a","protocol":"tcp","tcp_data_port":70000}"#, "tcp_data_port is not a port"),
+            (r#"{"name":"a","protocol":"tcp","tcp_data_port":-5}"#, "tcp_data_port is not a whole number in range"),
+            (r#"{"name":"a","protocol":"tcp","tcp_data_port":5,"buffers":7}"#, "buffers is not an array"),
             (
                 r#"{"name":"a","protocol":"tcp","tcp_data_port":5,"buffers":[{"addr":1,"length":0,"name":"a"}]}"#,
-                "buffers[0].length",
+                "buffers[0].length is missing or zero",
             ),
             (
                 r#"{"name":"a","protocol":"tcp","tcp_data_port":5,"buffers":[{"addr":18446744073709551615,"length":2,"name":"a"}]}"#,
-                "buffers[0]",
+                "buffers[0] ends beyond the address space",
             ),
             (
                 r#"{"name":"a","protocol":"rdma","devices":[{"name":"m","gid":"g","lid":0}],"buffers":[{"addr":1,"length":2,"name":"a","rkey":[1,2],"lkey":[1,2]}]}"#,
-                "buffers[0]",
+                "buffers[0] has another number of keys than there are devices",
             ),
-            (r#"{"name":"a","protocol":"rdma","devices":[{"name":"m"}]}"#, "devices[0].gid"),
+            (r#"{"name":"a","protocol":"rdma","devices":[{"name":"m"}]}"#, "devices[0].gid is missing or empty"),
         ];
-        for (text, field) in cases {
-            let error = SegmentDescriptor::from_json(text.as_bytes()).unwrap_err();
-            assert!(matches!(&error, DocumentError::Field { path, .. } if path == field), "{field}: {error}");
+        for (text, problem) in cases {
+            let error = SegmentDescriptor::from_json(text.as_bytes()).unwrap_err().to_string();
+            assert_eq!(error, format!("the segment descriptor: {problem}"));
         }
     }
 
     #[test]
-    fn an_unknown_protocol_and_a_malformed_matrix_are_tolerated() {
-        let text =
+    fn an_unknown_protocol_and_a_malformed_matrix_are_kept_out_of_the_way() {
+        let odd =
             r#"{"name":"a","protocol":"nvlink","tcp_data_port":123456789,"new_field":{"x":[1]},"priority_matrix":[1]}"#;
-        let read = SegmentDescriptor::from_json(text.as_bytes()).unwrap().unwrap();
+        let read = SegmentDescriptor::from_json(odd.as_bytes()).unwrap().unwrap();
         assert_eq!((read.protocol.as_str(), read.tcp_data_port, read.priority_matrix), ("nvlink", 0, None));
     }
 
     proptest! {
         #[test]
-        fn a_descriptor_round_trips(
+        fn a_descriptor_reads_back(
             name in "[ -~é]{1,40}", port in 1u64..65_536, host in "[a-z0-9.:]{0,20}",
             buffers in proptest::collection::vec((1u64..u64::MAX / 2, 1u64..u64::MAX / 2), 0..5),
         ) {
             let buffers = buffers.into_iter()
-                .map(|(address, length)| RegionDescriptor { name: name.clone(), address, length, ..RegionDescriptor::default() })
+                .map(|(address, length)| Buffer { name: name.clone(), address, length, ..Buffer::default() })
                 .collect();
             let descriptor = SegmentDescriptor {
                 name, protocol: "tcp".into(), buffers, tcp_data_port: port, tcp_data_host: host, tcp_proto_version: 2,
@@ -296,13 +298,13 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = SegmentDescriptor::from_json(&bytes);
         }
 
         #[test]
-        fn covers_means_containment_without_overflow(address: u64, length: u64, at: u64, size: u64) {
-            let buffer = RegionDescriptor { address: at, length: size, ..RegionDescriptor::default() };
+        fn covers_is_containment_without_overflow(address: u64, length: u64, at: u64, size: u64) {
+            let buffer = Buffer { address: at, length: size, ..Buffer::default() };
             let (end, limit) = (u128::from(address) + u128::from(length), u128::from(at) + u128::from(size));
             prop_assert_eq!(buffer.covers(address, length), address >= at && end <= limit);
         }

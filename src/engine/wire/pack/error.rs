@@ -1,72 +1,84 @@
-//! Decoding errors.
+//! Why bytes are not the value they should be.
 
 use std::fmt;
 
-/// Why bytes cannot be decoded, with the path of field names and indices to the invalid value.
+/// The bytes do not decode; says where (a path of field names and indices) and what was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodeError {
-    /// Field names and indices, innermost first.
-    path: Vec<PathStep>,
-    pub fault: DecodeFault,
+    /// Field names and indices from the innermost outwards.
+    path: Vec<Step>,
+    /// What is wrong.
+    pub fault: Fault,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum PathStep {
+enum Step {
     Field(&'static str),
     Index(usize),
 }
 
-/// The problem with the bytes.
+/// What is wrong with the bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeFault {
-    /// Fewer bytes than the value needs.
+pub enum Fault {
+    /// Fewer bytes than the value takes.
     #[error("{needed} bytes needed, {left} left")]
     Short {
-        /// Bytes that the value needs.
+        /// Bytes that the value takes.
         needed: usize,
+        /// Bytes that are left.
         left: usize,
     },
-    /// A length or count above its limit.
-    #[error("length {length} exceeds the limit of {limit}")]
+    /// A length or count that cannot be right.
+    #[error("length {length} is over the limit of {limit}")]
     TooLong {
-        /// The length in the message.
+        /// The length as sent.
         length: u64,
-        /// The maximum, for example the number of remaining bytes.
+        /// The most that could be there.
         limit: u64,
     },
-    /// The type hash belongs to another type.
-    #[error("type hash {found:#010x}, expected {expected:#010x}: the peer has a different release")]
-    Hash { found: u32, expected: u32 },
-    /// The type literal differs, but the hash is equal.
-    #[error("type literal mismatch: the peer has a different release")]
+    /// The type hash is another type's.
+    #[error("type hash {found:#010x}, expected {expected:#010x}: the peer speaks another release")]
+    Hash {
+        /// As sent.
+        found: u32,
+        /// Ours.
+        expected: u32,
+    },
+    /// The type literal differs although the hash agrees.
+    #[error("the type literal differs from ours: the peer speaks another release")]
     Literal,
-    /// No alternative has this variant index.
-    #[error("variant {found} is out of range: {known} variants exist")]
-    Variant { found: u8, known: u8 },
+    /// A variant index that no alternative has.
+    #[error("variant {found}, but there are only {known}")]
+    Variant {
+        /// As sent.
+        found: u8,
+        /// Number of alternatives.
+        known: u8,
+    },
 }
 
 impl DecodeError {
     pub(crate) fn short(needed: usize, left: usize) -> DecodeError {
-        DecodeFault::Short { needed, left }.into()
+        Fault::Short { needed, left }.into()
     }
 
-    /// Adds the field that contains the error to the path.
+    /// The same fault, seen from the struct that has it in `field`.
     #[must_use]
     pub fn within(mut self, field: &'static str) -> DecodeError {
-        self.path.push(PathStep::Field(field));
+        self.path.push(Step::Field(field));
         self
     }
 
-    /// Adds the list index that contains the error to the path.
+    /// The same fault, seen from the list that has it at `index`.
     #[must_use]
     pub fn at(mut self, index: usize) -> DecodeError {
-        self.path.push(PathStep::Index(index));
+        self.path.push(Step::Index(index));
         self
     }
 }
 
-impl From<DecodeFault> for DecodeError {
-    fn from(fault: DecodeFault) -> DecodeError {
+impl From<Fault> for DecodeError {
+    fn from(fault: Fault) -> DecodeError {
         DecodeError { path: Vec::new(), fault }
     }
 }
@@ -76,9 +88,9 @@ impl fmt::Display for DecodeError {
         let mut first = true;
         for step in self.path.iter().rev() {
             match step {
-                PathStep::Field(name) if first => write!(f, "{name}")?,
-                PathStep::Field(name) => write!(f, ".{name}")?,
-                PathStep::Index(index) => write!(f, "[{index}]")?,
+                Step::Field(name) if first => write!(f, "{name}")?,
+                Step::Field(name) => write!(f, ".{name}")?,
+                Step::Index(index) => write!(f, "[{index}]")?,
             }
             first = false;
         }

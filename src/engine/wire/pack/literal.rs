@@ -4,32 +4,32 @@ use md5::{Digest, Md5};
 
 use crate::engine::wire::pack::Wire;
 
-/// A type literal under construction.
+/// Bytes of a type literal under construction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TypeLiteral(Vec<u8>);
+pub struct Literal(Vec<u8>);
 
-impl TypeLiteral {
-    /// Starts a struct, pair or tuple. Close it with [`TypeLiteral::close`].
+impl Literal {
+    /// Start a struct, pair or tuple; close it with [`Literal::close`].
     pub fn open_struct(&mut self) {
         self.0.push(0xfd);
     }
 
-    /// Starts a variant. Close it with [`TypeLiteral::close`].
+    /// Start a variant; close it with [`Literal::close`].
     pub fn open_variant(&mut self) {
         self.0.push(0x86);
     }
 
-    /// Ends a struct, pair, tuple or variant.
+    /// End a struct, pair, tuple or variant.
     pub fn close(&mut self) {
         self.0.push(0xff);
     }
 
-    /// Appends a type code of the format.
+    /// A byte of the table in the format's description.
     pub fn byte(&mut self, byte: u8) {
         self.0.push(byte);
     }
 
-    /// Appends a size in base-127 digits, least significant first. The last digit is marked.
+    /// A size, in base-127 digits, least significant first; the last digit is marked.
     pub fn size(&mut self, mut size: usize) {
         loop {
             let digit = u8::try_from(size % 127).expect("a remainder below 127");
@@ -42,7 +42,7 @@ impl TypeLiteral {
     }
 }
 
-/// The literal and hash of a type.
+/// A type's literal and hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypeInfo {
     literal: Vec<u8>,
@@ -50,15 +50,14 @@ pub struct TypeInfo {
 }
 
 impl TypeInfo {
-    /// The info of the type `T`.
+    /// Of the type `T`.
     pub fn of<T: for<'a> Wire<'a>>() -> TypeInfo {
         TypeInfo::from_parts(&[<T as Wire>::literal])
     }
 
-    /// The info of a request with these arguments: a single argument is bare, several form a tuple. A request without arguments has no
-    /// body.
-    pub fn from_parts(parts: &[fn(&mut TypeLiteral)]) -> TypeInfo {
-        let mut literal = TypeLiteral::default();
+    /// Of a request with these arguments: none has no body, one stands bare, several are a tuple.
+    pub fn from_parts(parts: &[fn(&mut Literal)]) -> TypeInfo {
+        let mut literal = Literal::default();
         if let [one] = parts {
             one(&mut literal);
         } else {
@@ -71,17 +70,17 @@ impl TypeInfo {
         TypeInfo::new(literal)
     }
 
-    /// The one-element tuple around this type, which upstream's receivers also accept for a single argument.
+    /// Of the one-element tuple around this type, which upstream's receivers also accept for a single argument.
     #[must_use]
     pub fn wrapped(&self) -> TypeInfo {
-        let mut literal = TypeLiteral::default();
+        let mut literal = Literal::default();
         literal.open_struct();
         literal.0.extend_from_slice(&self.literal);
         literal.close();
         TypeInfo::new(literal)
     }
 
-    fn new(literal: TypeLiteral) -> TypeInfo {
+    fn new(literal: Literal) -> TypeInfo {
         TypeInfo { hash: md5_u32(&literal.0) & !1, literal: literal.0 }
     }
 
@@ -90,13 +89,13 @@ impl TypeInfo {
         &self.literal
     }
 
-    /// The hash. Its lowest bit is 0; on the wire that bit tells whether a flag byte follows.
+    /// The hash; its lowest bit is 0 (on the wire it says whether a flag byte follows).
     pub fn hash(&self) -> u32 {
         self.hash
     }
 }
 
-/// The first four bytes of the MD5 digest as a big-endian number: upstream's 32-bit id of a name or literal.
+/// The first four bytes of the MD5 digest, read big-endian: upstream's 32-bit id of a name or literal.
 pub fn md5_u32(bytes: &[u8]) -> u32 {
     let digest = Md5::digest(bytes);
     u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]])

@@ -1,32 +1,38 @@
-//! Replicas: the locations of an object's bytes.
+//! Where an object's bytes are.
 
 use crate::engine::base::ClientId;
-use crate::engine::wire::pack::{
-    DecodeError, DecodeFault, PayloadReader, PayloadWriter, TextBuf, TypeLiteral, Wire, wire_number, wire_struct,
-};
+use crate::engine::wire::pack::{DecodeError, Fault, Literal, Packer, Reader, TextBuf, Wire, wire_number, wire_struct};
 
 wire_number! {
-    /// Lifecycle state of a replica.
+    /// Where a replica is in its life.
     pub struct ReplicaStatus(i32) {
+        /// Not said.
         UNDEFINED = 0,
+        /// Allocated.
         INITIALIZED = 1,
+        /// Being written.
         PROCESSING = 2,
+        /// Readable.
         COMPLETE = 3,
+        /// Gone.
         REMOVED = 4,
+        /// Its write failed.
         FAILED = 5,
     }
 }
 
 wire_number! {
-    /// The replicas that a call applies to.
+    /// Which replicas a call is about.
     pub struct ReplicaType(i32) {
+        /// In memory.
         MEMORY = 0,
         /// In the legacy file tier.
         DISK = 1,
         /// On a node's own disk.
         LOCAL_DISK = 2,
+        /// On NVMe-oF.
         NOF_SSD = 3,
-        /// All replicas; sent by clients since 0.3.11.
+        /// All of them; what clients since 0.3.11 send.
         ALL = 4,
         /// On a distributed file system.
         DFS = 100,
@@ -34,15 +40,15 @@ wire_number! {
 }
 
 wire_struct! {
-    /// A contiguous range of a segment.
+    /// A contiguous stretch of a segment.
     pub struct BufferDescriptor {
-        /// Size in bytes; equal to the object's size.
+        /// Its length, bytes: exactly the object's.
         pub size: u64,
         /// Virtual address in the owner's process.
         pub buffer_address: u64,
         /// `tcp` or `rdma`.
         pub protocol: TextBuf,
-        /// Endpoint to open with the transfer engine.
+        /// What to open with the transfer engine.
         pub transport_endpoint: TextBuf,
     }
 }
@@ -50,8 +56,9 @@ wire_struct! {
 wire_struct! {
     /// A file of the legacy tier.
     pub struct DiskDescriptor {
+        /// Its path.
         pub file_path: TextBuf,
-        /// Size of the object in bytes.
+        /// The object's length, bytes.
         pub object_size: u64,
     }
 }
@@ -59,32 +66,37 @@ wire_struct! {
 wire_struct! {
     /// An object on a node's own disk.
     pub struct LocalDiskDescriptor {
+        /// The node.
         pub client_id: ClientId,
-        /// Size of the object in bytes.
+        /// The object's length, bytes.
         pub object_size: u64,
-        /// Endpoint that serves the object.
+        /// Where to ask for it.
         pub transport_endpoint: TextBuf,
     }
 }
 
 wire_struct! {
-    /// A range of a file on a distributed file system.
+    /// A stretch of a file on a distributed file system.
     pub struct DistributedFsDescriptor {
+        /// Its path.
         pub file_path: TextBuf,
-        /// Offset of the first byte in the file.
+        /// First byte.
         pub offset: u64,
-        /// Size of the object in bytes.
+        /// The object's length, bytes.
         pub object_size: u64,
+        /// That, rounded up.
         pub aligned_size: u64,
+        /// Which shard.
         pub shard_idx: i32,
     }
 }
 
-/// Tier and location of a replica; upstream's `descriptor_variant`.
+/// The tier and place of a replica; upstream's `descriptor_variant`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReplicaLocation {
+pub enum Place {
     /// In a mounted segment.
     Memory(BufferDescriptor),
+    /// On NVMe-oF.
     Nof(BufferDescriptor),
     /// In the legacy file tier.
     Disk(DiskDescriptor),
@@ -95,14 +107,14 @@ pub enum ReplicaLocation {
 }
 
 /// Memory and NVMe-oF descriptors are structs whose only member is the buffer.
-fn nested_literal(out: &mut TypeLiteral) {
+fn nested_literal(out: &mut Literal) {
     out.open_struct();
     BufferDescriptor::literal(out);
     out.close();
 }
 
-impl<'a> Wire<'a> for ReplicaLocation {
-    fn literal(out: &mut TypeLiteral) {
+impl<'a> Wire<'a> for Place {
+    fn literal(out: &mut Literal) {
         out.open_variant();
         nested_literal(out);
         nested_literal(out);
@@ -114,46 +126,46 @@ impl<'a> Wire<'a> for ReplicaLocation {
 
     fn longest(&self) -> usize {
         match self {
-            ReplicaLocation::Memory(buffer) | ReplicaLocation::Nof(buffer) => buffer.longest(),
-            ReplicaLocation::Disk(file) => file.longest(),
-            ReplicaLocation::LocalDisk(object) => object.longest(),
-            ReplicaLocation::DistributedFs(file) => file.longest(),
+            Place::Memory(buffer) | Place::Nof(buffer) => buffer.longest(),
+            Place::Disk(file) => file.longest(),
+            Place::LocalDisk(object) => object.longest(),
+            Place::DistributedFs(file) => file.longest(),
         }
     }
 
-    fn put(&self, out: &mut PayloadWriter<'_>) {
+    fn put(&self, out: &mut Packer<'_>) {
         match self {
-            ReplicaLocation::Memory(buffer) => {
+            Place::Memory(buffer) => {
                 0u8.put(out);
                 buffer.put(out);
             }
-            ReplicaLocation::Nof(buffer) => {
+            Place::Nof(buffer) => {
                 1u8.put(out);
                 buffer.put(out);
             }
-            ReplicaLocation::Disk(file) => {
+            Place::Disk(file) => {
                 2u8.put(out);
                 file.put(out);
             }
-            ReplicaLocation::LocalDisk(object) => {
+            Place::LocalDisk(object) => {
                 3u8.put(out);
                 object.put(out);
             }
-            ReplicaLocation::DistributedFs(file) => {
+            Place::DistributedFs(file) => {
                 4u8.put(out);
                 file.put(out);
             }
         }
     }
 
-    fn get(from: &mut PayloadReader<'a>) -> Result<ReplicaLocation, DecodeError> {
+    fn get(from: &mut Reader<'a>) -> Result<Place, DecodeError> {
         Ok(match u8::get(from)? {
-            0 => ReplicaLocation::Memory(Wire::get(from)?),
-            1 => ReplicaLocation::Nof(Wire::get(from)?),
-            2 => ReplicaLocation::Disk(Wire::get(from)?),
-            3 => ReplicaLocation::LocalDisk(Wire::get(from)?),
-            4 => ReplicaLocation::DistributedFs(Wire::get(from)?),
-            found => return Err(DecodeFault::Variant { found, known: 5 }.into()),
+            0 => Place::Memory(Wire::get(from)?),
+            1 => Place::Nof(Wire::get(from)?),
+            2 => Place::Disk(Wire::get(from)?),
+            3 => Place::LocalDisk(Wire::get(from)?),
+            4 => Place::DistributedFs(Wire::get(from)?),
+            found => return Err(Fault::Variant { found, known: 5 }.into()),
         })
     }
 }
@@ -161,43 +173,51 @@ impl<'a> Wire<'a> for ReplicaLocation {
 wire_struct! {
     /// One replica of an object.
     pub struct ReplicaDescriptor {
-        /// Unique during the master's lifetime; opaque to clients.
+        /// Unique in the master's life; opaque to clients.
         pub id: u64,
-        pub location: ReplicaLocation,
+        /// Where it is.
+        pub place: Place,
+        /// Whether it can be read.
         pub status: ReplicaStatus,
     }
 }
 
 wire_struct! {
-    /// The replicas of an object and the lease for reading them.
+    /// Where an object can be read, and for how long that holds.
     pub struct GetReplicaListResponse {
+        /// The replicas.
         pub replicas: Vec<ReplicaDescriptor>,
-        /// Lease duration in ms, counted from when the client sent the request.
+        /// From when the question was asked, ms.
         pub lease_ttl_ms: u64,
-        /// The checksum that the writer sent.
+        /// As the writer gave it.
         pub object_checksum: Option<u64>,
     }
 }
 
 wire_struct! {
-    /// Source and targets of a copy.
+    /// Where to copy from and to.
     pub struct CopyStartResponse {
+        /// From.
         pub source: ReplicaDescriptor,
+        /// To.
         pub targets: Vec<ReplicaDescriptor>,
     }
 }
 
 wire_struct! {
-    /// Source and target of a move. Without a target, nothing is to be moved.
+    /// Where to move from and to; no target means that nothing is to be moved.
     pub struct MoveStartResponse {
+        /// From.
         pub source: ReplicaDescriptor,
+        /// To.
         pub target: Option<ReplicaDescriptor>,
     }
 }
 
 wire_struct! {
-    /// The memory allocated for an object that is promoted from disk.
+    /// Where to put an object that is promoted from disk to memory.
     pub struct PromotionAllocStartResponse {
+        /// The memory.
         pub memory_descriptor: ReplicaDescriptor,
     }
 }

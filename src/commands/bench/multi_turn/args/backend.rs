@@ -1,46 +1,46 @@
-//! Backends of SGLang's `bench_serving`: one name for a server type, its route and its default port.
+//! Backends of SGLang's `bench_serving`: a server, its route and its usual port by one name.
 
 use clap::ValueEnum;
 
 use crate::commands::bench::multi_turn::args::Api;
 use crate::commands::error::Failure;
 
-/// Default port of SGLang.
+/// The port of SGLang.
 pub(super) const DEFAULT_PORT: u16 = 30_000;
 
-/// A backend, with the names of `bench_serving` 0.5.23.
+/// A backend. The names are those of `bench_serving` 0.5.23.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Backend {
-    /// SGLang, native route /generate
+    /// SGLang's native route, /generate
     Sglang,
-    /// Same as the backend sglang
+    /// Another name of sglang
     SglangNative,
-    /// SGLang, OpenAI route /v1/completions
+    /// The completions route of SGLang
     SglangOai,
-    /// SGLang, OpenAI route /v1/chat/completions
+    /// The chat route of SGLang
     SglangOaiChat,
-    /// Rejected: embeddings generate no tokens
+    /// Refused, since embeddings have no tokens to time
     SglangEmbedding,
-    /// vLLM, OpenAI route /v1/completions
+    /// The completions route of vLLM
     Vllm,
-    /// vLLM, OpenAI route /v1/chat/completions
+    /// The chat route of vLLM
     VllmChat,
-    /// Rejected: embeddings generate no tokens
+    /// Refused, since embeddings have no tokens to time
     VllmEmbedding,
-    /// LMDeploy, OpenAI route /v1/completions
+    /// The completions route of LMDeploy
     Lmdeploy,
-    /// LMDeploy, OpenAI route /v1/chat/completions
+    /// The chat route of LMDeploy
     LmdeployChat,
-    /// TensorRT-LLM ensemble, generate_stream route
+    /// The streaming route of a TensorRT-LLM ensemble
     Trt,
-    /// Rejected: bench_serving has no client for it
+    /// Refused: bench_serving has no client for it
     Gserver,
-    /// Truss server, completions route
+    /// The completions route of a Truss server
     Truss,
 }
 
 impl Backend {
-    /// Returns the API of the backend's route.
+    /// The route that requests go to.
     pub fn api(self) -> Api {
         match self {
             Backend::Sglang | Backend::SglangNative => Api::Generate,
@@ -48,12 +48,12 @@ impl Backend {
             Backend::SglangOai | Backend::Vllm | Backend::Lmdeploy => Api::Completions,
             Backend::Truss => Api::Truss,
             Backend::Trt => Api::TensorRt,
-            // `measurable` rejects these before anything is sent.
+            // Refused before anything is sent.
             Backend::SglangEmbedding | Backend::VllmEmbedding | Backend::Gserver => Api::Generate,
         }
     }
 
-    /// Returns the default port, the same as in `bench_serving`.
+    /// The port where none is given, as `bench_serving` has it.
     pub fn port(self) -> u16 {
         match self {
             Backend::Vllm | Backend::VllmEmbedding | Backend::Trt => 8000,
@@ -64,15 +64,15 @@ impl Backend {
         }
     }
 
-    /// Returns the name used on the command line and in result files.
+    /// The name on the command line and in result files.
     pub fn name(self) -> String {
         self.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
     }
 
-    /// Rejects backends that cannot be measured.
+    /// Can it be measured?
     ///
     /// # Errors
-    /// The backend does not generate tokens, or no client for it exists.
+    /// It does not generate tokens, or has no client.
     pub fn measurable(self) -> Result<(), Failure> {
         let refused = |found: &str, next: &str| {
             Err(Failure::usage(format!("--backend {} is not supported", self.name())).found(found).next(next))

@@ -1,91 +1,92 @@
-//! Flags of the load: rate, concurrency and order.
+//! When it is said, and how much at once.
 
 use std::time::Duration;
 
 use clap::ValueEnum;
 
 use crate::commands::args as parsers;
-use crate::commands::bench::number::{self, NumberError};
-use crate::engine::load::{Arrivals, Gaps, Pace, Rate, ReadyOrder, Rules, Seed};
+use crate::engine::load::{Arrivals, Gaps, Pace, Rate, Ready, Rules, Seed};
 
-/// Distribution of the gaps between requests.
+/// The law of the gaps between requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum GapDistribution {
-    /// Exponential gaps, as from independent users
+pub enum Law {
+    /// As those of independent users
     Poisson,
-    /// Uniform between 0 and twice the mean
+    /// Evenly between nothing and twice the mean
     Uniform,
-    /// All gaps are equal
+    /// All the same
     Constant,
 }
 
-/// Which ready conversation is sent next.
+/// Which of several ready conversations is next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ReadyPolicy {
-    /// A random ready conversation
+pub enum Policy {
+    /// Any
     Random,
-    /// The one that has been ready longest
+    /// The one that is ready longest
     Fifo,
 }
 
+/// The load.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Load")]
 pub struct LoadArgs {
-    /// Requests per second; inf sends the next request as soon as a response completes
+    /// Requests per second; inf: as fast as answers come
     #[arg(long, default_value = "1", value_name = "RATE", value_parser = rate)]
     pub request_rate: f64,
-    /// Distribution of the gaps between requests
+    /// How they are spread
     #[arg(long, value_enum, default_value = "poisson")]
-    pub distribution: GapDistribution,
-    /// Maximum requests in flight [default: 128]
+    pub distribution: Law,
+    /// Requests in flight, at most [default: 128; of bench serving no limit]
     #[arg(long, aliases = ["concurrency", "max-concurrency"], value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_parallel: Option<u32>,
-    /// Which ready conversation is sent next
+    /// Which of the ready conversations is next
     #[arg(long, value_enum, default_value = "random")]
-    pub ready_queue_policy: ReadyPolicy,
-    /// Start each turn only after all conversations completed the previous one
+    pub ready_queue_policy: Policy,
+    /// Nobody begins a turn before all have ended the one before it
     #[arg(long)]
     pub enable_round_barrier: bool,
-    /// Seed of all random choices: lengths, contents and send times
+    /// All lengths, words and instants come from it
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
-    /// Stop sending after this time
+    /// Send nothing more after this time
     #[arg(long, default_value = "1h", value_name = "TIME", value_parser = parsers::limit)]
     pub duration: Duration,
-    /// No effect; accepted for bench_multiturn.py compatibility
+    /// Only one rate is run: taken, since bench_multiturn.py wants it said
     #[arg(long, hide = true)]
     pub disable_auto_run: bool,
 }
 
-fn rate(text: &str) -> Result<f64, NumberError> {
-    number::parse(text, "a rate", "requests per second above 0, or inf", |rate| rate > 0.0)
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse::<f64>().ok().filter(|rate| *rate > 0.0);
+    rate.ok_or_else(|| format!("'{text}' is no rate: write requests per second above 0, or inf"))
 }
 
 impl LoadArgs {
-    /// Returns the pace at which `conversations` are sent.
+    /// Who decides when the next of `conversations` comes.
     pub fn pace(&self, conversations: u32) -> Pace {
         if self.request_rate.is_infinite() {
             return Pace::Closed { conversations: conversations as usize };
         }
         let gaps = match self.distribution {
-            GapDistribution::Poisson => Gaps::POISSON,
-            GapDistribution::Uniform => Gaps::Uniform,
-            GapDistribution::Constant => Gaps::Even,
+            Law::Poisson => Gaps::POISSON,
+            Law::Uniform => Gaps::Uniform,
+            Law::Constant => Gaps::Even,
         };
         let arrivals = Arrivals::Drawn { gaps, rate: Rate::Constant(self.request_rate) };
         Pace::Requests(arrivals.instants(Seed(self.seed).generator("arrivals", 0)))
     }
 
-    /// Returns whether gaps are exponentially distributed.
+    /// Do requests come as those of independent users?
     pub fn is_poisson(&self) -> bool {
-        self.distribution == GapDistribution::Poisson
+        self.distribution == Law::Poisson
     }
 
-    /// Returns the limits that apply at every pace.
+    /// Bounds that hold at every pace.
     pub fn rules(&self) -> Rules {
         let ready = match self.ready_queue_policy {
-            ReadyPolicy::Random => ReadyOrder::Random,
-            ReadyPolicy::Fifo => ReadyOrder::Fifo,
+            Policy::Random => Ready::Random,
+            Policy::Fifo => Ready::Fifo,
         };
         Rules {
             in_flight: self.max_parallel.map_or(usize::MAX, |most| most as usize),

@@ -1,64 +1,65 @@
-//! Flags of the report and its files.
+//! What is left of it.
 
 use std::path::PathBuf;
 
 use crate::commands::error::Failure;
 
+/// The report.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Report")]
 pub struct OutputArgs {
-    /// Print the report as one JSON document, or write it to FILE
+    /// One JSON document on stdout, or into FILE
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub json: Option<PathBuf>,
-    /// Write the report with plots as an HTML page
+    /// A page with plots, for a browser
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Write every completed request as a JSON line (schema mcctl.bench.record/1); --resume and bench compare read this file
+    /// Every request as it ends, a JSON object a line (schema mcctl.bench.record/1); --resume reads it
     #[arg(long, value_name = "FILE")]
     pub records: Option<PathBuf>,
-    /// Write every completed request as a CSV row
+    /// Every request as it ends, as CSV
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// Append one JSON line per pass with the keys of bench_serving
+    /// Append a line with the keys of bench_serving's result, one a pass
     #[arg(long, value_name = "FILE")]
     pub output_file: Option<PathBuf>,
-    /// Include per-request details in the line of --output-file
+    /// In that line every request by itself, too
     #[arg(long, requires = "output_file")]
     pub output_details: bool,
-    /// Append one JSON line per pass with the keys of bench_multiturn.py
+    /// Append a line with the keys of bench_multiturn.py's result, one a pass
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
-    /// Label stored in the lines of --output-file and --log-file
+    /// A word that those two lines carry
     #[arg(long, value_name = "WORD")]
     pub tag: Option<String>,
-    /// Overwrite output files that already exist
+    /// Write over files that exist
     #[arg(long)]
     pub overwrite: bool,
-    /// Continue the interrupted run that wrote this --records file: completed requests are not repeated, new ones are appended
+    /// Go on with the interrupted run that left these --records: what ended is not asked again, the report covers both, and the file grows
     #[arg(long, value_name = "FILE", conflicts_with_all = ["records", "overwrite"])]
     pub resume: Option<PathBuf>,
-    /// Log every completed request on stderr
+    /// A line on stderr for every request as it ends
     #[arg(long)]
     pub print_requests: bool,
-    /// Do not show progress on stderr
+    /// No progress on stderr
     #[arg(long)]
     pub disable_tqdm: bool,
-    /// Also show cached tokens by tier in the bench_serving summary; the report always has them
+    /// Show cached tokens by tier in the figures of bench_serving too; the report has them anyway
     #[arg(long)]
     pub cache_report: bool,
-    /// Plot tokens per second and requests in flight over time, as text
+    /// Plot tokens per second and requests in flight over the run
     #[arg(long)]
     pub plot_throughput: bool,
-    /// Log only warnings and errors on stderr
+    /// Nothing on stderr while it runs, but what goes wrong
     #[arg(long, short)]
     pub quiet: bool,
 }
 
 impl OutputArgs {
-    /// Rejects two output flags with the same file.
+    /// No file is to hold two things.
     ///
     /// # Errors
-    /// Two flags name the same file.
+    /// One is.
     pub fn no_file_twice(&self) -> Result<(), Failure> {
         let named = [
             ("--json", &self.json),
@@ -70,11 +71,11 @@ impl OutputArgs {
             ("--resume", &self.resume),
         ];
         let named: Vec<_> = named.iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?))).collect();
-        for (at, (flag, path)) in named.iter().enumerate() {
-            if let Some((other, _)) = named[..at].iter().find(|(_, earlier)| earlier == path) {
+        for (place, (flag, path)) in named.iter().enumerate() {
+            if let Some((other, _)) = named[..place].iter().find(|(_, earlier)| earlier == path) {
                 return Err(Failure::usage(format!("{other} and {flag} name the same file"))
                     .found(path.display().to_string())
-                    .next("use a different file for each flag"));
+                    .next("name a file of its own for each"));
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! C's structures. Structures that only the library allocates are declared up to the last field that is read here.
+//! C's structures. Those that only the library makes are declared as far as their last field that is read here.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -6,15 +6,15 @@ use crate::constants::{
     ibv_event_type, ibv_mtu, ibv_port_state, ibv_qp_state, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode,
 };
 
-/// A number in network byte order.
+/// A number in network order.
 pub type __be64 = u64;
 
-/// Implements `Default` for structures that are valid if all bytes are zero.
+/// Structures that are valid when all their bytes are zero.
 macro_rules! zero_is_default {
     ($($name:ident)*) => { $(
         impl Default for $name {
             fn default() -> $name {
-                // SAFETY: its fields are numbers, arrays of numbers and raw pointers, for which zeros are valid.
+                // SAFETY: its fields are numbers, arrays of them and raw pointers, for which zeros are valid.
                 unsafe { std::mem::zeroed() }
             }
         }
@@ -26,11 +26,13 @@ zero_is_default! {
     ibv_send_wr ibv_send_wr_immediate ibv_send_wr_remote ibv_send_wr_xrc ibv_send_wr_rest ibv_async_event ibv_wc
 }
 
-/// A GID: 16 bytes that identify a port.
+/// 16 bytes that name a port.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union ibv_gid {
+    /// As they are.
     pub raw: [u8; 16],
+    /// As two numbers.
     pub global: ibv_gid_global,
 }
 
@@ -42,7 +44,7 @@ pub struct ibv_gid_global {
     pub interface_id: __be64,
 }
 
-/// An entry of a GID table.
+/// A row of a GID table.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_gid_entry {
@@ -51,11 +53,11 @@ pub struct ibv_gid_entry {
     pub port_num: u32,
     /// An `ibv_gid_type`.
     pub gid_type: u32,
-    /// Index of the network device. 0 if there is none.
+    /// 0 where there is no network device.
     pub ndev_ifindex: u32,
 }
 
-/// A device. Fields after those read here are omitted.
+/// A device, as far as it is read here.
 #[repr(C)]
 pub struct ibv_device {
     pub _ops: [Option<unsafe extern "C" fn()>; 2],
@@ -66,10 +68,10 @@ pub struct ibv_device {
     pub dev_name: [c_char; 64],
 }
 
-/// An entry of a context's function table that is not called here.
+/// A place in a context's table that is not called here.
 pub type ibv_unused_op = Option<unsafe extern "C" fn()>;
 
-/// The function table of a context, in C's order. Fields that begin with `_` are not called here.
+/// The table of a context, in C's order; what is `_` is not called here.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_context_ops {
@@ -82,13 +84,13 @@ pub struct ibv_context_ops {
     pub _after_post_recv: [ibv_unused_op; 5],
 }
 
-/// An open device. Fields after those read here are omitted.
+/// An open device, as far as it is read here.
 #[repr(C)]
 pub struct ibv_context {
     pub device: *mut ibv_device,
     pub ops: ibv_context_ops,
     pub cmd_fd: c_int,
-    /// Descriptor of asynchronous events.
+    /// Where its events come.
     pub async_fd: c_int,
     pub num_comp_vectors: c_int,
 }
@@ -139,7 +141,7 @@ pub struct ibv_device_attr {
     pub phys_port_cnt: u8,
 }
 
-/// The type that `ibv_query_port` is declared to take: the beginning of an [`ibv_port_attr`].
+/// What `ibv_query_port` is declared to take: the beginning of an [`ibv_port_attr`].
 #[repr(C)]
 pub struct _compat_ibv_port_attr {
     _opaque: [u8; 0],
@@ -180,7 +182,7 @@ pub struct ibv_pd {
     pub handle: u32,
 }
 
-/// A memory region.
+/// Registered memory.
 #[repr(C)]
 pub struct ibv_mr {
     pub context: *mut ibv_context,
@@ -192,7 +194,7 @@ pub struct ibv_mr {
     pub rkey: u32,
 }
 
-/// A shared receive queue. Nothing of it is read here.
+/// A shared receive queue: nothing of it is read here.
 #[repr(C)]
 pub struct ibv_srq {
     _opaque: [u8; 0],
@@ -206,7 +208,7 @@ pub struct ibv_comp_channel {
     pub refcnt: c_int,
 }
 
-/// A completion queue. Fields after those read here are omitted.
+/// A completion queue, as far as it is read here.
 #[repr(C)]
 pub struct ibv_cq {
     pub context: *mut ibv_context,
@@ -216,7 +218,7 @@ pub struct ibv_cq {
     pub cqe: c_int,
 }
 
-/// A work completion. Unless it is successful, only `wr_id`, `status`, `vendor_err` and `qp_num` are valid.
+/// A completion. Of one that is no success only `wr_id`, `status`, `vendor_err` and `qp_num` mean something.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ibv_wc {
@@ -235,7 +237,7 @@ pub struct ibv_wc {
     pub dlid_path_bits: u8,
 }
 
-/// The global routing header of an address.
+/// The global part of an address.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_global_route {
@@ -246,7 +248,7 @@ pub struct ibv_global_route {
     pub traffic_class: u8,
 }
 
-/// Address handle attributes: the path to a queue pair's peer.
+/// Where a queue pair's peer is.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_ah_attr {
@@ -259,7 +261,7 @@ pub struct ibv_ah_attr {
     pub port_num: u8,
 }
 
-/// Queue pair capabilities.
+/// What a queue pair can hold.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ibv_qp_cap {
@@ -270,7 +272,7 @@ pub struct ibv_qp_cap {
     pub max_inline_data: u32,
 }
 
-/// Initial attributes of a queue pair.
+/// How a queue pair is made.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_qp_init_attr {
@@ -315,7 +317,7 @@ pub struct ibv_qp_attr {
     pub rate_limit: u32,
 }
 
-/// A queue pair. Fields after those read here are omitted.
+/// A queue pair, as far as it is read here.
 #[repr(C)]
 pub struct ibv_qp {
     pub context: *mut ibv_context,
@@ -329,7 +331,7 @@ pub struct ibv_qp {
     pub state: ibv_qp_state::Type,
 }
 
-/// A scatter/gather element: a range of local memory.
+/// A stretch of local memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ibv_sge {
@@ -349,15 +351,15 @@ pub struct ibv_send_wr {
     pub opcode: ibv_wr_opcode::Type,
     /// Bits of `ibv_send_flags`.
     pub send_flags: c_uint,
-    /// C's first unnamed union, under the name used by the crate `ibverbs`.
+    /// C's first union without a name, by the name that `ibverbs` knows it under.
     pub __bindgen_anon_1: ibv_send_wr_immediate,
     pub wr: ibv_send_wr_remote,
     pub qp_type: ibv_send_wr_xrc,
-    /// C's second unnamed union.
+    /// C's second union without a name.
     pub __bindgen_anon_2: ibv_send_wr_rest,
 }
 
-/// Immediate data of a work request.
+/// Data that goes with a request.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union ibv_send_wr_immediate {
@@ -365,16 +367,16 @@ pub union ibv_send_wr_immediate {
     pub invalidate_rkey: u32,
 }
 
-/// The remote operand of a work request.
+/// What a request is about at the peer.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union ibv_send_wr_remote {
     pub rdma: ibv_send_wr_rdma,
-    /// Gives the union C's size.
+    /// As large as the largest of the union.
     pub atomic: ibv_send_wr_atomic,
 }
 
-/// A range of the peer's memory.
+/// The peer's memory.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_send_wr_rdma {
@@ -382,7 +384,7 @@ pub struct ibv_send_wr_rdma {
     pub rkey: u32,
 }
 
-/// The operand of an atomic operation. Not used.
+/// The same of an atomic operation; not used.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_send_wr_atomic {
@@ -392,21 +394,21 @@ pub struct ibv_send_wr_atomic {
     pub rkey: u32,
 }
 
-/// The operand of another queue pair type. Not used.
+/// Of another kind of queue pair; not used.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_send_wr_xrc {
     pub remote_srqn: u32,
 }
 
-/// Memory windows and segmentation. Not used. Has C's size.
+/// Memory windows and segmentation; not used, and as large as C's.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_send_wr_rest {
     pub _words: [u64; 6],
 }
 
-/// A receive request. mcctl never posts one.
+/// A request to receive; none is ever posted by mcctl.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_recv_wr {
@@ -416,7 +418,7 @@ pub struct ibv_recv_wr {
     pub num_sge: c_int,
 }
 
-/// The object of an asynchronous event.
+/// What an event is about.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union ibv_async_event_element {
@@ -425,7 +427,7 @@ pub union ibv_async_event_element {
     pub port_num: c_int,
 }
 
-/// An asynchronous event of a device.
+/// An event of a device.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_async_event {

@@ -1,0 +1,51 @@
+//! A line for every request as it ends (`--print-requests`).
+
+use crate::commands::bench::multi_turn::live::Screen;
+use crate::engine::load::Record;
+use crate::engine::load::session::{Observer, PassId};
+use crate::engine::load::target::Outcome;
+
+/// The observer.
+pub(super) struct Printed {
+    screen: Screen,
+    on: bool,
+}
+
+impl Printed {
+    /// One that prints on `screen`, if it is `on`.
+    pub fn new(screen: Screen, on: bool) -> Printed {
+        Printed { screen, on }
+    }
+}
+
+impl Observer for Printed {
+    fn record(&mut self, pass: &PassId, record: &Record) {
+        if !self.on {
+            return;
+        }
+        let (exchange, answer) = (&record.exchange, &record.exchange.answer);
+        let ms = |from: std::time::Duration, to: std::time::Duration| to.saturating_sub(from).as_secs_f64() * 1e3;
+        let ttft =
+            exchange.first_token.map_or(String::new(), |first| format!(" ttft_ms={:.1}", ms(exchange.begun, first)));
+        let failed = if exchange.outcome == Outcome::Ok {
+            String::new()
+        } else {
+            format!(" error={:?}", exchange.outcome.said())
+        };
+        self.screen.warn(&format!(
+            "request pass={} conversation={} turn={} planned_s={:.3} sent_s={:.3} ended_s={:.3} outcome={:?}{ttft} e2e_ms={:.1} prompt_tokens={} \
+             completion_tokens={} cached_tokens={}{failed}",
+            pass.name,
+            record.turn.conversation,
+            record.turn.index,
+            record.planned.as_secs_f64(),
+            exchange.sent().as_secs_f64(),
+            exchange.end.as_secs_f64(),
+            exchange.outcome.word(),
+            ms(exchange.begun, exchange.end),
+            answer.prompt_tokens.unwrap_or(0),
+            answer.completion_tokens.unwrap_or(exchange.arrived),
+            answer.cached_in_all(),
+        ));
+    }
+}

@@ -1,0 +1,392 @@
+//! YAML and JSON as a tree whose every value knows its line.
+//!
+//! The YAML reader is `saphyr`'s; what it gives is bounded here (bytes, nesting, nodes) and turned into [`Node`]s, which keep a scalar
+//! as it was written: `1e9` stays `1e9`.
+
+use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
+use serde_json::{Map, Number, Value as Json};
+
+use crate::engine::kube::path::{Path, Step};
+use crate::engine::lint::ReadError;
+
+/// The most bytes of one file.
+pub const FILE_BYTES_MAX: usize = 4 << 20;
+/// The deepest indentation, columns; nesting of a block is at most twice that.
+const INDENT_MAX: usize = 400;
+/// The most values below one another that are kept.
+const DEPTH_MAX: usize = 200;
+
+/// A value and the line that it begins on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Counted from one.
+    pub line: u32,
+    /// What it is.
+    pub value: Value,
+}
+
+/// What a [`Node`] is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Nothing, `null`, `~`.
+    Null,
+    /// A scalar.
+    Scalar(Text),
+    /// A sequence.
+    List(Vec<Node>),
+    /// A mapping, in the order of the text.
+    Map(Vec<Entry>),
+}
+
+/// A scalar as it was written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Text {
+    /// Without quotes.
+    pub text: String,
+    /// The YAML type of an unquoted one.
+    pub kind: ScalarKind,
+    /// The line of the first character of `text`: below the `|` of a block.
+    pub first_line: u32,
+}
+
+/// What YAML takes an unquoted scalar for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScalarKind {
+    /// Text, quoted or not.
+    Text,
+    /// `true`, `false`.
+    Bool(bool),
+    /// A whole number.
+    Whole(i64),
+    /// A number with a fraction or an exponent.
+    Float,
+}
+
+/// A key of a mapping and its value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// The key as text.
+    pub key: String,
+    /// The line that the key is on.
+    pub line: u32,
+    /// The value.
+    pub value: Node,
+}
+
+impl Node {
+    /// The documents of a YAML text; empty ones are left out.
+    ///
+    /// # Errors
+    /// It is no YAML, or too large, or nested too deep.
+    pub fn yaml(text: &str) -> Result<Vec<Node>, ReadError> {
+        bound(text)?;
+        let documents = MarkedYaml::load_from_iter(text.chars()).map_err(|error| {
+            let line = u32::try_from(error.marker().line()).unwrap_or(u32::MAX);
+            let templated = text.contains("{{");
+            ReadError::Yaml { line, reason: error.info().to_owned(), templated }
+        })?;
+        let chars: Vec<char> = text.chars().collect();
+        let mut out = Vec::with_capacity(documents.len());
+        for document in &documents {
+            let node = convert(document, &chars, 0)?;
+            if node.value != Value::Null {
+                out.push(node);
+            }
+        }
+        Ok(out)
+    }
+
+    /// A JSON document, C comments allowed when `comments`.
+    ///
+    /// # Errors
+    /// It is no JSON.
+    pub fn json(text: &str, comments: bool) -> Result<Node, ReadError> {
+        let blanked = if comments { without_comments(text) } else { text.to_owned() };
+        if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(&blanked) {
+            let line = u32::try_from(error.line()).unwrap_or(u32::MAX);
+            return Err(ReadError::Json { line, reason: error.to_string() });
+        }
+        // JSON is YAML, but for tabs between values.
+        let spaced = blanked.replace('\t', " ");
+        let mut documents = Node::yaml(&spaced)?;
+        Ok(if documents.is_empty() { Node { line: 1, value: Value::Null } } else { documents.swap_remove(0) })
+    }
+
+    /// The value of key `key`, if this is a mapping that has it.
+    pub fn get(&self, key: &str) -> Option<&Node> {
+        self.entry(key).map(|entry| &entry.value)
+    }
+
+    /// The entry of key `key`.
+    pub fn entry(&self, key: &str) -> Option<&Entry> {
+        self.entries().iter().find(|entry| entry.key == key)
+    }
+
+    /// The value below `keys`, one after the other.
+    pub fn path(&self, keys: &[&str]) -> Option<&Node> {
+        keys.iter().try_fold(self, |node, key| node.get(key))
+    }
+
+    /// The entries of a mapping; none of anything else.
+    pub fn entries(&self) -> &[Entry] {
+        match &self.value {
+            Value::Map(entries) => entries,
+            _ => &[],
+        }
+    }
+
+    /// The items of a sequence; none of anything else.
+    pub fn items(&self) -> &[Node] {
+        match &self.value {
+            Value::List(items) => items,
+            _ => &[],
+        }
+    }
+
+    /// The text of a scalar.
+    pub fn text(&self) -> Option<&str> {
+        match &self.value {
+            Value::Scalar(text) => Some(&text.text),
+            _ => None,
+        }
+    }
+
+    /// A whole number, quoted or not.
+    pub fn whole(&self) -> Option<i64> {
+        self.text()?.trim().parse().ok()
+    }
+
+    /// A boolean.
+    pub fn boolean(&self) -> Option<bool> {
+        match &self.value {
+            Value::Scalar(Text { kind: ScalarKind::Bool(value), .. }) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// The same without places.
+    pub fn to_json(&self) -> Json {
+        match &self.value {
+            Value::Null => Json::Null,
+            Value::Scalar(text) => match text.kind {
+                ScalarKind::Text => Json::String(text.text.clone()),
+                ScalarKind::Bool(value) => Json::Bool(value),
+                ScalarKind::Whole(value) => Json::Number(value.into()),
+                ScalarKind::Float => {
+                    let number = text.text.parse().ok().and_then(Number::from_f64);
+                    number.map_or_else(|| Json::String(text.text.clone()), Json::Number)
+                }
+            },
+            Value::List(items) => Json::Array(items.iter().map(Node::to_json).collect()),
+            Value::Map(entries) => {
+                let pairs = entries.iter().map(|entry| (entry.key.clone(), entry.value.to_json()));
+                Json::Object(pairs.collect::<Map<_, _>>())
+            }
+        }
+    }
+
+    /// The line of what `path` names (`spec.roles[1].name`), or of the last part of it that is there.
+    pub fn line_of(&self, path: &str) -> u32 {
+        let (mut node, mut line) = (self, self.line);
+        for step in Path::parse(path).iter().flat_map(|path| path.steps()) {
+            let next = match step {
+                Step::Index(index) => node.items().get(*index).map(|item| (item, item.line)),
+                Step::Key(key) => node.entry(key).map(|entry| (&entry.value, entry.line)),
+            };
+            let Some(found) = next else { break };
+            (node, line) = found;
+        }
+        line
+    }
+}
+
+/// Refuse what could only be an attack or no manifest: nesting would be walked by recursion.
+fn bound(text: &str) -> Result<(), ReadError> {
+    if text.len() > FILE_BYTES_MAX {
+        return Err(ReadError::TooLarge { bytes: text.len(), most: FILE_BYTES_MAX });
+    }
+    for (line, number) in text.lines().zip(1u32..) {
+        let mut rest = line;
+        let mut steps = 0;
+        loop {
+            let trimmed = rest.trim_start_matches([' ', '\t']);
+            steps += rest.len() - trimmed.len();
+            let word = trimmed.split([' ', '\t']).next().unwrap_or_default();
+            if !(matches!(word, "-" | "?" | ":") || word.starts_with(['!', '&'])) {
+                break;
+            }
+            steps += 2;
+            rest = &trimmed[word.len()..];
+        }
+        let blank = rest.trim().is_empty();
+        if steps > INDENT_MAX && !(blank && steps == line.len()) {
+            return Err(ReadError::TooDeep { line: number });
+        }
+    }
+    Ok(())
+}
+
+fn convert(yaml: &MarkedYaml<'_>, source: &[char], depth: usize) -> Result<Node, ReadError> {
+    let line = u32::try_from(yaml.span.start.line()).unwrap_or(u32::MAX).max(1);
+    if depth > DEPTH_MAX {
+        return Err(ReadError::TooDeep { line });
+    }
+    let value = match &yaml.data {
+        YamlData::Value(Scalar::Null) | YamlData::BadValue | YamlData::Alias(_) => Value::Null,
+        YamlData::Value(scalar) => {
+            let start = yaml.span.start.index();
+            let raw = || source.get(start..yaml.span.end.index()).map(|chars| chars.iter().collect::<String>());
+            let raw = |shown: String| raw().map(|raw| raw.trim().to_owned()).filter(|r| !r.is_empty()).unwrap_or(shown);
+            let (text, kind) = match scalar {
+                Scalar::Boolean(value) => (raw(value.to_string()), ScalarKind::Bool(*value)),
+                Scalar::Integer(value) => (raw(value.to_string()), ScalarKind::Whole(*value)),
+                Scalar::FloatingPoint(value) => (raw(value.to_string()), ScalarKind::Float),
+                Scalar::String(text) => (text.to_string(), ScalarKind::Text),
+                Scalar::Null => (String::new(), ScalarKind::Text),
+            };
+            let block = matches!(source.get(start), Some('|' | '>'));
+            Value::Scalar(Text { text, kind, first_line: if block { line + 1 } else { line } })
+        }
+        YamlData::Sequence(items) => {
+            Value::List(items.iter().map(|item| convert(item, source, depth + 1)).collect::<Result<_, _>>()?)
+        }
+        YamlData::Mapping(map) => {
+            let (mut entries, mut merged) = (Vec::new(), Vec::new());
+            for (key, value) in map {
+                let line = u32::try_from(key.span.start.line()).unwrap_or(u32::MAX).max(1);
+                let key = match convert(key, source, depth + 1)?.value {
+                    Value::Scalar(text) => text.text,
+                    Value::Null => "null".to_owned(),
+                    _ => continue,
+                };
+                let value = convert(value, source, depth + 1)?;
+                if key != "<<" {
+                    entries.push(Entry { key, line, value });
+                } else if value.items().is_empty() {
+                    merged.extend(value.entries().to_vec());
+                } else {
+                    merged.extend(value.items().iter().flat_map(|item| item.entries().to_vec()));
+                }
+            }
+            for entry in merged {
+                if !entries.iter().any(|known: &Entry| known.key == entry.key) {
+                    entries.push(entry);
+                }
+            }
+            Value::Map(entries)
+        }
+        YamlData::Tagged(_, inner) => return convert(inner, source, depth + 1),
+        YamlData::Representation(text, ..) => {
+            Value::Scalar(Text { text: text.to_string(), kind: ScalarKind::Text, first_line: line })
+        }
+    };
+    Ok(Node { line, value })
+}
+
+/// The text with its comments blanked out, every other character in its place.
+fn without_comments(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    let (mut quoted, mut escaped) = (false, false);
+    while let Some(c) = rest.next() {
+        if quoted {
+            out.push(c);
+            match c {
+                _ if escaped => escaped = false,
+                '\\' => escaped = true,
+                '"' => quoted = false,
+                _ => {}
+            }
+        } else if c == '/' && rest.peek() == Some(&'/') {
+            out.push(' ');
+            while let Some(c) = rest.next_if(|c| *c != '\n') {
+                out.push(if c == '\t' { c } else { ' ' });
+            }
+        } else if c == '/' && rest.peek() == Some(&'*') {
+            out.push(' ');
+            let mut last = ' ';
+            for c in rest.by_ref() {
+                out.push(if c == '\n' { c } else { ' ' });
+                if last == '*' && c == '/' {
+                    break;
+                }
+                // `/*/` is not a whole comment
+                last = if last == ' ' && c == '*' && out.ends_with("  ") { 'x' } else { c };
+            }
+        } else {
+            quoted = c == '"';
+            out.push(c);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(text: &str) -> Node {
+        Node::yaml(text).expect("YAML").swap_remove(0)
+    }
+
+    #[test]
+    fn every_value_knows_its_line_and_keeps_its_spelling() {
+        let node = one("a:\n  b: 1e9\n  c: [x,\n      0x10]\n  d: 'true'\n  e: yes\n");
+        assert_eq!(node.path(&["a", "b"]).map(|n| (n.text(), n.line)), Some((Some("1e9"), 2)));
+        assert_eq!(node.path(&["a", "c"]).expect("c").items()[1].line, 4);
+        assert_eq!(node.path(&["a", "c"]).expect("c").items()[1].text(), Some("0x10"));
+        assert_eq!(node.path(&["a", "d"]).and_then(Node::boolean), None);
+        assert_eq!(node.line_of("a.c[1]"), 4);
+        assert_eq!(node.line_of("a.zzz.y"), 1);
+    }
+
+    #[test]
+    fn a_block_of_text_begins_below_its_bar() {
+        let node = one("run:\n  - sh\n  - |\n    one\n    two\n  - \"x y\"\n");
+        let Value::Scalar(text) = &node.get("run").expect("run").items()[1].value else { panic!("no text") };
+        assert_eq!((text.text.as_str(), text.first_line), ("one\ntwo\n", 4));
+        let Value::Scalar(text) = &node.get("run").expect("run").items()[2].value else { panic!("no text") };
+        assert_eq!((text.text.as_str(), text.first_line), ("x y", 6));
+    }
+
+    #[test]
+    fn anchors_and_merge_keys_are_followed_and_explicit_keys_win() {
+        let node = one("base: &b\n  x: 1\n  y: 2\nuse:\n  <<: *b\n  y: 3\n");
+        let used = node.get("use").expect("use");
+        assert_eq!(used.get("x").and_then(Node::text), Some("1"));
+        assert_eq!(used.get("y").and_then(Node::text), Some("3"));
+        assert_eq!(used.entry("x").map(|e| e.line), Some(2));
+    }
+
+    #[test]
+    fn bad_text_names_its_line_and_a_template_is_told_apart() {
+        assert!(matches!(Node::yaml("a: 1\nb: [1\n"), Err(ReadError::Yaml { templated: false, .. })));
+        let error = Node::yaml("a: 1\n{{- if x }}\nb: 2\n").expect_err("a template");
+        assert!(matches!(error, ReadError::Yaml { templated: true, .. }), "{error:?}");
+        assert!(matches!(Node::json("{\n\"a\": 1,,\n}", false), Err(ReadError::Json { line: 2, .. })));
+    }
+
+    #[test]
+    fn json_keeps_lines_below_comments_and_tabs() {
+        let node =
+            Node::json("{\n\t// a: 1\n\t/* b\n\t*/ \"c\": \"x//y\",\n\t\"d\": [1,\t2]\n}\n", true).expect("JSON");
+        assert_eq!(node.entry("c").map(|e| (e.value.text(), e.line)), Some((Some("x//y"), 4)));
+        assert_eq!(node.entry("d").map(|e| (e.value.items().len(), e.line)), Some((2, 5)));
+    }
+
+    #[test]
+    fn endless_nesting_and_expansion_are_refused() {
+        assert!(matches!(Node::yaml(&"- ".repeat(100_000)), Err(ReadError::TooDeep { line: 1 })));
+        let stairs: String = (0..1000).map(|n| format!("{}a:\n", " ".repeat(n))).collect();
+        assert!(matches!(Node::yaml(&stairs), Err(ReadError::TooDeep { .. })));
+        let deep = Node::yaml(&"[".repeat(100_000));
+        assert!(deep.is_err(), "{:?}", deep.map(|nodes| nodes.len()));
+        assert!(Node::yaml(&format!("a: {}1{}", "[".repeat(200), "]".repeat(200))).is_err());
+        let mut laughs = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n".to_owned();
+        for n in 1..12 {
+            let last = format!("*a{},", n - 1).repeat(9);
+            laughs.push_str(&format!("a{n}: &a{n} [{last}]\n"));
+        }
+        assert!(Node::yaml(&laughs).is_err());
+    }
+}
