@@ -161,13 +161,14 @@ impl Master {
         Timeouts { connect: self.timeout.min(CONNECT_MAX), call: self.timeout }
     }
 
-    /// Its admin HTTP, for a command that requires it.
+    /// Its admin HTTP, for a command that cannot work without it.
     ///
     /// # Errors
-    /// As [`admin`](Master::admin); a master that does not answer is the error where its admin HTTP is not known.
+    /// As [`admin`](Master::admin). If the admin address is unknown because the master does not answer, the error is that it does not
+    /// answer.
     pub async fn admin_required(&self) -> Result<Admin, Failure> {
         if self.is_admin_unknown {
-            // Any answer will do, a refusal too.
+            // Any answer shows that the master runs, even a refusal.
             drop(self.calls().service_ready().await.map_err(|error| self.failure(&error))?);
         }
         self.admin()

@@ -81,8 +81,8 @@ fn next(report: &Report, host: &Host) -> String {
         }
         Verdict::HugepagesShort | Verdict::MemoryShort if memory_short => {
             format!(
-                "use a host with at least {least_host} GiB of memory, or lower --hicache-size or --global-segment-size (--fit \
-                 in their place finds the largest sizes that fit)"
+                "use a host with at least {least_host} GiB of memory, or lower --hicache-size or --global-segment-size (use --fit \
+                 instead of them to find the largest sizes that fit)"
             )
         }
         _ if host.pool.allowed < host.pool.available && host.pool.allowed.is_some() => {

@@ -116,7 +116,7 @@ pub(super) async fn admin_or_rpc<T>(
     } else if !keys.iter().all(|key| admin::can_ask(key)) {
         "the admin HTTP cannot be asked for a key with a comma".to_owned()
     } else {
-        match master.admin_required().await?.replicas(keys).await {
+        match master.admin()?.replicas(keys).await {
             Ok(found) => return Ok(found.into_iter().map(from_admin).collect()),
             Err(failure) => failure.what,
         }
