@@ -61,6 +61,20 @@ pub fn command(args: &[&str]) -> Command {
     command
 }
 
+/// `program` with the default reaction to SIGHUP, as a terminal starts it. Under `nohup` the tests ignore SIGHUP, and their children
+/// inherit that.
+pub fn with_hangups(program: &Command) -> Command {
+    let mut command = Command::new("env");
+    command.arg("--default-signal=HUP").arg(program.get_program()).args(program.get_args());
+    for (name, value) in program.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
+}
+
 /// Run the program with `args` to its end.
 pub fn mcctl(args: &[&str]) -> Run {
     finish(command(args).output().expect("the program starts"))

@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::service::{Service, get};
-use super::{command, mcctl};
+use super::{command, mcctl, with_hangups};
 
 /// No port of this machine is taken for good, and none is needed.
 const ANY_PORTS: [&str; 5] =
@@ -221,7 +221,7 @@ fn a_segment_larger_than_the_memory_is_4_and_one_that_is_no_size_is_2() {
 
 #[test]
 fn sighup_ends_it_as_sigterm_does() {
-    let mut service = Service::start(command(&up(&[])));
+    let mut service = Service::start(with_hangups(&command(&up(&[]))));
     service.line_with("ready");
     assert_eq!(service.stop(Signal::SIGHUP), 0);
     assert!(service.all_lines().iter().any(|line| line.contains("SIGHUP")));

@@ -1,6 +1,5 @@
 //! `mcctl doctor` for what runs: which cluster and which servers it looks at, and how it ends.
 
-use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -8,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Recorded, block_on};
 use crate::cli::service::Service;
-use crate::cli::{Run, command, finish, mcctl};
+use crate::cli::{Run, command, finish, mcctl, with_hangups};
 use crate::peer::process::wait_until;
 
 /// A store of one process, and how its clients find it.
@@ -162,19 +161,6 @@ fn an_empty_folder_is_no_host() {
     let dir = tempfile::tempdir().expect("a folder");
     let run = mcctl(&["doctor", "--root", dir.path().to_str().expect("text")]);
     assert!(run.fails(2).contains("has neither /proc nor /sys"), "{run:?}");
-}
-
-/// The same program, as a terminal starts it: under `nohup` the tests are deaf to SIGHUP, and so is what they start.
-fn with_hangups(program: &Command) -> Command {
-    let mut command = Command::new("env");
-    command.arg("--default-signal=HUP").arg(program.get_program()).args(program.get_args());
-    for (name, value) in program.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    command
 }
 
 #[test]
